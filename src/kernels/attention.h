@@ -1,0 +1,66 @@
+// Causal attention over the paged KV store: one algorithm for prefill and decode.
+//
+// The law: a row's result depends only on its q and the keys and values 0..position as they lie in
+// the store (already rounded to the KV type). Keys are taken in absolute segments of 256 positions;
+// inside a segment: scores s = scale * (q . k), d ascending with one fma per d; m = max; p = exp(s
+// - m); sum over keys by the 16-lane rule of vector_ops.h (lane = key index mod 16); out[d] =
+// fma(p_j, v_j[d], out[d]), keys ascending. Segments merge in order. A masked key contributes
+// exactly +0. Neither the tile a row shares nor the chunk it arrives in changes its bits. Threads
+// split rows, heads or segments, never a segment's keys.
+//
+// Store layout, per block of 64 positions, per layer, per KV head: K transposed [head_dim][64],
+// then V [64][head_dim], both KvType.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/kernel_context.h"
+
+namespace cairn {
+
+inline constexpr int kBlockPositions = 64;
+inline constexpr int kSegmentPositions = 256;
+
+enum class KvType { kF32, kF16 };
+inline size_t KvTypeBytes(KvType t) { return t == KvType::kF32 ? 4 : 2; }
+const char* KvTypeName(KvType type);  // "f32", "f16"
+
+struct AttentionShape {
+  int heads;
+  int kv_heads;
+  int head_dim;  // <= 512, any multiple of 8
+  float scale;
+  KvType kv_type;
+  size_t layer_bytes() const {
+    return 2 * static_cast<size_t>(kv_heads) * head_dim * kBlockPositions * KvTypeBytes(kv_type);
+  }
+};
+
+// Rows of one sequence in this step.
+struct AttentionSlice {
+  int row_begin;  // first row in q/k/v/out
+  int row_count;
+  int64_t position;  // absolute position of row_begin
+  std::span<std::byte* const>
+      blocks;           // blocks 0 .. ceil((position + row_count) / 64) - 1 of the sequence
+  size_t layer_offset;  // byte offset of this layer inside a block
+};
+
+// Writes the rows' k and v [rows, ldkv] (heads contiguous) into the store, rounded to the KV type
+// (f16 saturates).
+void StoreKv(const KernelContext& ctx, const AttentionShape& shape,
+             std::span<const AttentionSlice> slices, const float* k, int64_t ldk, const float* v,
+             int64_t ldv);
+
+// out[r, h * head_dim ..] for all rows of all slices; q [rows, ldq]. Reads K and V from the store
+// only, also for this step's rows. scratch: AttentionScratchBytes(shape, max rows of all slices,
+// max position + 1, threads), 64-byte aligned.
+size_t AttentionScratchBytes(const AttentionShape& shape, int rows_max, int64_t positions_max,
+                             int threads);
+void Attend(const KernelContext& ctx, const AttentionShape& shape,
+            std::span<const AttentionSlice> slices, const float* q, int64_t ldq, float* out,
+            int64_t ldout, std::span<std::byte> scratch);
+
+}  // namespace cairn

@@ -1,0 +1,32 @@
+// What every kernel call gets besides its spans: the CPU level and the compute pool. No kernel
+// reads a global.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+
+namespace cairn {
+
+// The instruction sets kernels are written for. Results are equal in bits on every level
+// (docs/exactness.md).
+enum class CpuLevel {
+  kScalar,
+  kAvx2,    // AVX2 + FMA + F16C
+  kAvx512,  // + AVX-512 F, BW, DQ, VL, VNNI
+};
+
+const char* CpuLevelName(CpuLevel level);                      // "scalar", "avx2", "avx512"
+std::optional<CpuLevel> ParseCpuLevel(std::string_view name);  // nullopt for another name
+CpuLevel DetectCpuLevel();                   // the best level of this CPU and operating system
+std::vector<CpuLevel> SupportedCpuLevels();  // lowest first
+
+// Borrowed by each call; `pool` outlives it.
+struct KernelContext {
+  CpuLevel level;
+  ThreadPool* pool;
+};
+
+}  // namespace cairn

@@ -1,0 +1,91 @@
+// y[rows, n] = x[rows, k] * W^T with W [n, k] in any supported weight type, repacked once at load
+// into panels of 32 output columns.
+//
+// The law (docs/exactness.md): one output element is one accumulation in one fixed order over k,
+// the same for 1 row and for 512, on every CPU level, for every thread count and whatever rows
+// share the call:
+//   float weights:     acc = fma(w[k], x[k], acc), k ascending; w converted exactly to f32.
+//   quantised weights: x is quantised per row and per block of 32 (quant.h): x ~ a_scale[b] *
+//   a[b][0..31], a int8.
+//     acc = +0; for each block b of 32, ascending:
+//       acc = fma(float(isum), w_scale[b] * a_scale[b], acc)            isum = exact int32 sum of
+//       (u - zero) * a acc = fma(w_min[b], a_scale[b] * float(sum(a)), acc)             only types
+//       with a minimum (Q4_1, Q5_1, Q4_K, Q5_K; sign folded in)
+//     Q6_K has a scale per 16: two such fma per block of 32, lower half first.
+//   Threads split n, never k.
+//
+// Threads: a PackedMatrix is immutable after Pack and shared freely. MatMul runs on the caller's
+// pool.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "kernels/kernel_context.h"
+#include "kernels/quant.h"
+
+namespace cairn {
+
+// W [n, k]. Owns its panels. Repacked size <= 1.03 x the file's bytes (n rounded up to 32 apart).
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+  // `rows` are the file's bytes: n rows of RowBytes(type, k) each. Errors: k not a multiple of the
+  // type's block, or size mismatch.
+  static Result<PackedMatrix> Pack(WeightType type, int64_t n, int64_t k,
+                                   std::span<const std::byte> rows);
+  // Stacks matrices of one type and one k along n (q|k|v, gate|up) into one, so that one call
+  // computes them all. n of each part but the last must be a multiple of 32, else InvalidArgument.
+  struct Part {
+    WeightType type;
+    int64_t n;
+    std::span<const std::byte> rows;
+  };
+  static Result<PackedMatrix> PackStacked(std::span<const Part> parts, int64_t k);
+
+  WeightType type() const { return type_; }
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  size_t packed_bytes() const { return panels_.size(); }
+  const std::byte* panels() const { return panels_.data(); }
+
+  // Row `row` of W as float32 [k], exactly dequantised: the embedding look-up of a tied matrix.
+  void DequantizeRow(int64_t row, std::span<float> out) const;
+
+ private:
+  WeightType type_ = WeightType::kF32;
+  int64_t n_ = 0;
+  int64_t k_ = 0;
+  AlignedBuffer panels_;
+};
+
+// The input of one or more MatMul calls: x and, made on demand by PrepareActivations, its int8
+// form. Views memory of the caller's workspace (ActivationBytes), so that a step allocates nothing.
+struct Activations {
+  int rows = 0;
+  int64_t k = 0;
+  const float* x = nullptr;      // [rows, k]
+  const int8_t* q = nullptr;     // [rows, k]          null unless quantised
+  const float* scale = nullptr;  // [rows, k / 32]
+  const int32_t* sum = nullptr;  // [rows, k / 32]     sum of the block's int8
+};
+// Workspace bytes for the int8 form of [rows, k].
+size_t ActivationBytes(int rows, int64_t k);
+// Quantises x into `workspace` (REQUIRES: ActivationBytes, 64-byte aligned, k % 32 == 0), parallel
+// over rows. x must outlive the result.
+Activations PrepareActivations(const KernelContext& ctx, const float* x, int rows, int64_t k,
+                               std::span<std::byte> workspace);
+// Activations for float weights only: no int8 form.
+inline Activations FloatActivations(const float* x, int rows, int64_t k) {
+  return {rows, k, x, nullptr, nullptr, nullptr};
+}
+
+// y [rows, ldy] (ldy >= n floats a row; columns n.. untouched). REQUIRES: a.k == w.k(); int8 form
+// present if w is quantised.
+void MatMul(const KernelContext& ctx, const Activations& a, const PackedMatrix& w, float* y,
+            int64_t ldy);
+
+}  // namespace cairn
