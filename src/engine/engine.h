@@ -1,0 +1,99 @@
+// The engine: one thread owns every sequence, the prefix tree and all pools, and runs steps:
+//   Admit -> Plan -> Prepare -> Forward -> Sample -> Commit -> Emit.
+// Start here: Engine::Step in engine.cc reads in that order.
+//
+// Threads: Create, Submit, Run, gauges and the destructor from any thread. All else happens on the
+// engine thread (worker 0 of the pool). Invariants: only Commit mutates sequences, tree and blocks;
+// a failed Prepare changes nothing; free + held == total in every pool.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cache/cache_options.h"
+#include "engine/request.h"
+#include "engine/token_stream.h"
+#include "kernels/kernel_context.h"
+#include "model/model.h"
+
+namespace cairn {
+
+struct EngineOptions {
+  int threads = 1;
+  CpuLevel cpu_level = CpuLevel::kScalar;
+  CacheOptions cache;                    // cache/cache_options.h: limits, policy, stride
+  int decode_concurrency = 32;           // sequences that decode or prefill at once
+  int prompt_concurrency = 8;            // of them in prefill
+  int queue_limit = 512;                 // waiting requests; one more is kResourceExhausted
+  int step_rows_max = 512;               // rows of one step
+  int logit_rows_max = 64;               // rows with logits in one step (>= decode_concurrency)
+  uint64_t live_bytes_max = UINT64_MAX;  // private memory of live sequences (blocks + state
+                                         // buffers); beyond it: evict, then preempt
+  std::vector<Token> end_tokens;         // end-of-generation ids of the model
+  std::vector<std::vector<Token>>
+      turn_headers;  // learnt from the chat template; empty: no turn marks
+};
+
+// Counters and gauges, readable from any thread at any time.
+struct EngineStats {
+  std::atomic<int64_t> slots_busy{0}, queue_length{0};
+  std::atomic<uint64_t> prompt_tokens{0}, cached_tokens{0}, replayed_tokens{0}, generated_tokens{0};
+  std::atomic<uint64_t> steps{0}, preemptions{0}, requests{0}, cancelled{0};
+  std::atomic<uint64_t> checkpoints{0}, cache_bytes{0}, live_bytes{0}, evictions{0};
+  std::atomic<uint64_t> last_step_ms_unix{
+      0};  // wall clock of the last finished step: /health sees a stuck engine
+};
+
+class PrefixTree;
+
+// What a command sees between two steps. Valid only inside the command.
+struct EngineView {
+  PrefixTree& tree;
+  struct SequenceInfo {
+    uint64_t id;
+    std::string request_id;
+    const char* phase;  // "queued", "prefill", "decode", "closing"
+    int64_t prompt_tokens, processed, generated, restore_point;
+  };
+  std::vector<SequenceInfo> sequences;
+};
+
+// Observations for histograms; called on the engine thread, must be quick.
+struct EngineObserver {
+  std::function<void(double seconds)> step, snapshot, inter_token, ttft;
+  std::function<void(const ReuseReport&)> lookup;
+};
+
+class Engine {
+ public:
+  // Starts the engine thread. `model` is shared and outlives the engine through the pointer.
+  static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model,
+                                                EngineOptions options,
+                                                EngineObserver observer = {});
+  virtual ~Engine() = default;  // stops: cancels what runs, joins the thread
+
+  // Errors: kInvalidArgument (empty prompt, token out of range), kContextLength, kResourceExhausted
+  // (queue full), kUnavailable (draining).
+  virtual Result<std::shared_ptr<TokenStream>> Submit(Request request,
+                                                      std::function<void()> wakeup = {}) = 0;
+
+  // Runs `command` on the engine thread between two steps and waits for it. Errors: kUnavailable
+  // while stopping.
+  virtual Status Run(std::function<void(EngineView&)> command) = 0;
+
+  // Refuses new requests from now on; running ones go on. CancelAll ends those too.
+  virtual void Drain() = 0;
+  virtual void CancelAll() = 0;
+  virtual bool healthy() const = 0;  // false after an engine fault
+
+  virtual const EngineStats& stats() const = 0;
+  virtual const Model& model() const = 0;
+  virtual const EngineOptions& options() const = 0;
+};
+
+}  // namespace cairn
