@@ -1,0 +1,121 @@
+// A GGUF file (versions 2 and 3, little endian), mapped read-only and checked completely at Open:
+// after that, every string, array and tensor lies inside the file, and nothing here can fail for
+// another reason than a key of the wrong type. Source of the format: the GGUF specification.
+//
+// A hostile file costs at most GgufLimits and its own size: counts are checked against the bytes
+// that are left before anything is allocated. Array metadata is kept as a view and walked on
+// demand, so 250,000 token strings open in milliseconds.
+//
+// Owns: the mapping. Strings, arrays and tensors are views into it and live as long as the file.
+// Threads: immutable after Open; any thread may read. ReleasePages may be called by any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "model/gguf_types.h"
+#include "model/mapped_file.h"
+
+namespace cairn {
+
+// Everything a file could exaggerate. The defaults are an order of magnitude above published files.
+struct GgufLimits {
+  uint64_t key_count_max = 16384;
+  uint64_t tensor_count_max = 262144;
+  uint64_t name_bytes_max = 1024;             // of a key or of a tensor name
+  uint64_t string_bytes_max = 64ull << 20;    // of one string value
+  uint64_t array_elements_max = 16ull << 20;  // of one array, nested elements included
+  int array_depth_max = 4;                    // array of array of ...
+  uint64_t alignment_max = 1ull << 20;        // of tensor data
+};
+
+struct GgufTensor {
+  std::string_view name;
+  uint32_t ggml_type = 0;
+  std::vector<int64_t> dims;         // GGUF order, fastest first: a matrix W [n, k] has dims {k, n}
+  std::span<const std::byte> bytes;  // empty if the type is unknown (its size cannot be told)
+
+  int64_t element_count() const;  // product of dims
+};
+
+class GgufFile {
+ public:
+  // Maps and checks the file. Errors: NotFound (no such file), DataLoss (broken), Unsupported
+  // (version, byte order), ResourceExhausted (beyond limits).
+  static Result<GgufFile> Open(const std::string& path, const GgufLimits& limits = {});
+  // The same over bytes of the caller, which must outlive the result (tests, fuzzing).
+  static Result<GgufFile> FromBytes(std::span<const std::byte> bytes,
+                                    const GgufLimits& limits = {});
+
+  uint32_t version() const { return version_; }
+  uint64_t size_bytes() const { return bytes_.size(); }
+  const std::string& path() const { return path_; }  // "" for FromBytes
+
+  // Metadata. Get...: the key is required. Find...: nullopt if it is absent. Both fail if the key
+  // is there with another type. ...Or: the fallback if it is absent.
+  bool Has(std::string_view key) const;
+  Result<uint64_t> GetU64(std::string_view key) const;  // any integer type, not negative
+  Result<int64_t> GetI64(std::string_view key) const;   // any integer type
+  Result<float> GetF32(std::string_view key) const;     // float32 or float64
+  Result<bool> GetBool(std::string_view key) const;
+  Result<std::string_view> GetString(std::string_view key) const;
+  Result<std::optional<uint64_t>> FindU64(std::string_view key) const;
+  Result<std::optional<int64_t>> FindI64(std::string_view key) const;
+  Result<std::optional<float>> FindF32(std::string_view key) const;
+  Result<std::optional<bool>> FindBool(std::string_view key) const;
+  Result<std::optional<std::string_view>> FindString(std::string_view key) const;
+  Result<uint64_t> GetU64Or(std::string_view key, uint64_t fallback) const;
+  Result<float> GetF32Or(std::string_view key, float fallback) const;
+  Result<bool> GetBoolOr(std::string_view key, bool fallback) const;
+  // Arrays of any integer type (or bool), of floats, of strings.
+  Result<std::vector<int64_t>> GetI64Array(std::string_view key) const;
+  Result<std::vector<float>> GetF32Array(std::string_view key) const;
+  Result<std::vector<std::string_view>> GetStringArray(std::string_view key) const;
+  // Elements of an array; nullopt if the key is absent or is no array.
+  std::optional<uint64_t> ArraySize(std::string_view key) const;
+
+  struct Entry {
+    std::string_view key;
+    GgufValueType type;
+    GgufValueType element_type;        // of an array
+    uint64_t count = 0;                // of an array
+    std::span<const std::byte> bytes;  // value in file encoding (a string without its length)
+  };
+  std::span<const Entry> entries() const { return entries_; }  // in file order
+  // A value for people: "32768", "\"qwen35\"", "[string x 151936]"; at most ~80 bytes.
+  static std::string Describe(const Entry& entry);
+
+  std::span<const GgufTensor> tensors() const { return tensors_; }  // in file order
+  const GgufTensor* FindTensor(std::string_view name) const;        // null if absent
+  Result<const GgufTensor*> GetTensor(std::string_view name) const;
+
+  // Tells the system that the pages under `bytes` are not needed soon (they were repacked); they
+  // are read from the file again if touched. A hint: no effect for FromBytes.
+  void ReleasePages(std::span<const std::byte> bytes) const;
+  // Tells the system to read ahead.
+  void PrefetchPages(std::span<const std::byte> bytes) const;
+
+ private:
+  friend class GgufParser;
+  const Entry* FindEntry(std::string_view key) const;
+
+  std::string path_;
+  MappedFile map_;
+  std::span<const std::byte> bytes_;
+  uint32_t version_ = 0;
+  std::vector<Entry> entries_;
+  std::unordered_map<std::string_view, size_t> entry_by_key_;
+  std::vector<GgufTensor> tensors_;
+  std::unordered_map<std::string_view, size_t> tensor_by_name_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,108 @@
+// The tensors of a model as its layers want them: packed matrices and float vectors, with shapes
+// checked, whatever file they come from. The seam between file formats and architectures.
+//
+// On the way each tensor's bytes are hashed (once), counted, reported as progress, and its file
+// pages released, so loading needs little more memory than the packed model.
+//
+// Threads: used by the one thread that loads; the source must outlive it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/matmul.h"
+#include "kernels/quant.h"
+#include "model/gguf.h"
+
+namespace cairn {
+
+// One tensor of a file, row-major: `rows` of RowBytes(type, shape.back()) each.
+struct TensorView {
+  WeightType type = WeightType::kF32;
+  std::vector<int64_t> shape;  // slowest first: a matrix W is {n, k}
+  std::span<const std::byte> bytes;
+};
+
+// Where tensors come from (GGUF here; other formats implement the same three questions).
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  virtual bool Has(std::string_view name) const = 0;
+  // Errors: NotFound, Unsupported (a type without kernel; the message lists those that have one).
+  virtual Result<TensorView> Get(std::string_view name) const = 0;
+  virtual uint64_t total_bytes() const = 0;                  // of all tensors, for progress
+  virtual void Release(const TensorView& tensor) const = 0;  // its pages are not needed any more
+};
+
+// The tensors of `file`, which must outlive the result.
+std::unique_ptr<TensorSource> MakeGgufTensorSource(const GgufFile& file);
+
+class Weights {
+ public:
+  // done / total: file bytes. Called after each tensor, done ascending.
+  using Progress = std::function<void(uint64_t bytes_done, uint64_t bytes_total)>;
+
+  explicit Weights(const TensorSource& source, Progress progress = {});
+
+  bool Has(std::string_view name) const { return source_.Has(name); }
+  // Shape {n, k}; for sizes that only the file knows (the vocabulary).
+  Result<std::vector<int64_t>> Shape(std::string_view name) const;
+
+  // W [n, k]. Errors: NotFound, Unsupported type, InvalidArgument with both shapes if they differ.
+  Result<PackedMatrix> Matrix(std::string_view name, int64_t n, int64_t k);
+  // Several matrices of one k stacked along n in this order. Errors as Matrix, and InvalidArgument
+  // where CanStack is false.
+  struct Part {
+    std::string name;
+    int64_t n;
+  };
+  Result<PackedMatrix> Stacked(std::span<const Part> parts, int64_t k);
+  // True if the parts are there, share one type, and all n but the last are multiples of 32.
+  bool CanStack(std::span<const Part> parts) const;
+
+  // All elements as float32, row-major; `shape` is slowest first. A file may leave out or add
+  // dimensions of 1.
+  Result<std::vector<float>> Floats(std::string_view name, std::initializer_list<int64_t> shape);
+  // A vector [n].
+  Result<std::vector<float>> Vector(std::string_view name, int64_t n) { return Floats(name, {n}); }
+  // The same, or nullopt if the file has no such tensor (biases, rope_freqs).
+  Result<std::optional<std::vector<float>>> OptionalVector(std::string_view name, int64_t n);
+
+  int64_t parameter_count() const { return parameter_count_; }  // of the tensors taken so far
+  uint64_t file_bytes() const { return file_bytes_; }           // their bytes in the file
+  uint64_t resident_bytes() const { return resident_bytes_; }   // as packed or dequantised
+  // Type with the most parameters among the matrices taken: "Q4_0", ...
+  std::string quantization() const;
+  // 64 bits over name, type, shape and data of every tensor taken, in name order: two files that
+  // differ in any bit this model reads have different hashes (up to collisions).
+  uint64_t Hash() const;
+
+ private:
+  Result<TensorView> Take(std::string_view name, std::span<const int64_t> shape);
+  void Done(std::string_view name, const TensorView& tensor, uint64_t resident_bytes);
+
+  const TensorSource& source_;
+  Progress progress_;
+  struct Taken {
+    uint64_t hash;
+    WeightType type;
+    int64_t elements;
+    bool matrix;
+  };
+  std::map<std::string, Taken, std::less<>> taken_;
+  int64_t parameter_count_ = 0;
+  uint64_t file_bytes_ = 0;
+  uint64_t resident_bytes_ = 0;
+};
+
+}  // namespace cairn
