@@ -1,8 +1,11 @@
-// Causal depthwise convolution with carried state: y_t[c] = act(sum_{j<K} w[j][c] * u_{t-K+1+j}[c]
-// (+ bias[c])), one fma per tap, oldest first. State [K-1][channels]: the last K-1 inputs, oldest
-// first.
+// Causal depthwise convolution with carried state: y_t[c] = act(bias[c] + sum_{j<K} w[j][c] *
+// u_{t-K+1+j}[c]): the accumulator starts at the bias (or +0), then one fma per tap, oldest first.
+// State [K-1][channels]: the last K-1 inputs, oldest first. Threads: slices x channel tiles run in
+// parallel.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/kernel_context.h"
@@ -20,7 +23,7 @@ struct Conv1dShape {
 };
 
 // u [rows, ldu] -> y [rows, ldy]; w [K][channels] (transposed at load); bias [channels] or empty. y
-// may not alias u.
+// may not overlap u; a tap's dst may not overlap a state.
 void Conv1d(const KernelContext& ctx, const Conv1dShape& shape,
             std::span<const RecurrentSlice> slices, const float* u, int64_t ldu,
             std::span<const float> w, std::span<const float> bias, float* y, int64_t ldy);

@@ -4,13 +4,19 @@
 // Per value head h with key head KeyHead(h), memory S [dk][dv] f32 (dk-major, so that vectors run
 // along dv), per token:
 //   S = g S;  delta = beta (v - k^T S);  S = S + k (x) delta;  out = q^T S.
-// Order, on every level: a = sum over dk ascending of fma(k[i], g * S[i], a); likewise b for q;
-// delta = beta * (v - a);
-//   out = fma(q.k, delta, b), q.k by fma over dk ascending; S[i] = fma(k[i], delta, g * S[i]).
-// The update of token t-1 may be folded into the pass of token t (same operations per element), so
-// a tile stays in L1 over many tokens.
+// The definition, on every level, for one column of dv (i runs over dk):
+//   s[i]  = g * S[i]
+//   a     = fma(k[i], s[i], a), b = fma(q[i], s[i], b), i ascending, both from +0
+//   delta = beta * (v - a)
+//   out   = fma(qk, delta, b), qk = q . k by the 16-lane rule of vector_ops.h
+//   S[i]  = fma(k[i], delta, s[i])
+// The last line may be done later, inside the pass of the next token: it is the same operation on
+// the same numbers, so neither chunk borders nor taps change a bit, and a tile of S stays in L1
+// over many tokens.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "kernels/kernel_context.h"
@@ -26,7 +32,7 @@ enum class DeltaHeadMap {
 struct GatedDeltaShape {
   int key_heads;
   int value_heads;
-  int key_dim;    // dk
+  int key_dim;    // dk, 1..256
   int value_dim;  // dv, multiple of 16
   DeltaHeadMap map;
   size_t state_floats() const {
@@ -34,9 +40,12 @@ struct GatedDeltaShape {
   }  // [Hv][dk][dv]
 };
 
+// Key head of value head h.
+int DeltaKeyHead(const GatedDeltaShape& shape, int value_head);
+
 // q, k [rows, ldqk]: key_heads x dk, already normalised and scaled. v [rows, ldv]: value_heads x
-// dv. g, beta [rows, value_heads]. out [rows, ldout]: value_heads x dv. Parallel over (slice, head,
-// column tile).
+// dv. g, beta [rows, value_heads]. out [rows, ldout]: value_heads x dv, must not overlap
+// v. A tap's dst may not overlap a state. Parallel over (slice, value head, column tile).
 void GatedDelta(const KernelContext& ctx, const GatedDeltaShape& shape,
                 std::span<const RecurrentSlice> slices, const float* q, const float* k,
                 int64_t ldqk, const float* v, int64_t ldv, const float* g, const float* beta,

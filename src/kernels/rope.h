@@ -1,5 +1,9 @@
-// Rotary position embedding, angles computed at load in double and applied with one fixed formula
-// on every level. Source: arXiv 2104.09864; pair conventions of golden/README ("rotary pairs").
+// Rotary position embedding: angles once per step, applied by every layer with one fixed formula.
+// Source: arXiv 2104.09864; llama3 scaling and pair conventions as in the checkpoints' own code.
+//
+// Angles: position * inv_freq is one double product; cos and sin of it come from our own double
+// reduction and polynomials (no libm), are multiplied by the magnitude in double and rounded once
+// to f32: the same bits on every machine and level. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +22,28 @@ struct RopeTable {
   int rotary_dims = 0;           // n: the first n dims of a head rotate, the rest pass
   std::vector<double> inv_freq;  // [n / 2], after scaling (rope_freqs divides)
   float magnitude = 1.0f;        // factor on cos and sin (yarn); 1 otherwise
+  int half() const { return rotary_dims / 2; }
 };
 
-// x[r, h, :] in place, row r at absolute position positions[r]; x [rows, ldx], heads of head_dim.
-// cos/sin of position * inv_freq are computed in double by our own reduction + polynomial (the same
-// bits everywhere; libm is not used) and rounded to f32 once.
-void RopeRows(const KernelContext& ctx, const RopeTable& table, float* x, int64_t ldx,
-              const int64_t* positions, int rows, int heads, int head_dim);
+// theta^(-2i / n) for i < n / 2, by our own log and exp in double (relative error < 1e-14), so that
+// a table does not depend on the machine's libm. REQUIRES: theta > 0, n even.
+std::vector<double> RopeInverseFrequencies(double theta, int rotary_dims);
+
+// A view of the rows' cos and sin, both [rows][half].
+struct RopeAngles {
+  const float* cos;
+  const float* sin;
+};
+
+// Fills cos and sin [rows][table.half()] for |positions[r]| <= 2^22; each is within 1 ulp of the
+// exact value for the double product. Once per step, shared by all layers and by q and k.
+RopeAngles ComputeRopeAngles(const KernelContext& ctx, const RopeTable& table,
+                             std::span<const int64_t> positions, float* cos, float* sin);
+
+// Rotates heads in place: head h of row r begins at x + r * ldx + h * head_stride (see
+// vector_ops.h) and its first rotary_dims dims rotate:
+//   x0' = fma(-x1, sin, x0 * cos),  x1' = fma(x0, sin, x1 * cos).
+void ApplyRope(const KernelContext& ctx, const RopeTable& table, const RopeAngles& angles, float* x,
+               int64_t ldx, int64_t head_stride, int rows, int heads);
 
 }  // namespace cairn
