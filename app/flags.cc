@@ -1,0 +1,165 @@
+#include "flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "base/bytes.h"
+#include "base/env.h"
+#include "base/log.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kThreadsMax = 256;
+constexpr double kCacheShareOfMemory = 0.25;  // --prompt-cache-bytes where the user says nothing
+
+Status NotInThisVersion(const std::string& flag) {
+  return Unsupported("[flags] " + flag + ": not in this version");
+}
+
+}  // namespace
+
+void AddModelFlags(CLI::App& app, ModelFlags& f) {
+  app.add_option("--model", f.model, "GGUF file (default: the bundled model)");
+  app.add_option("--threads", f.threads, "compute threads (default: the CPUs of this process)")
+      ->check(CLI::Range(1, kThreadsMax));
+  app.add_option("--cpu-level", f.cpu_level,
+                 "scalar, avx2 or avx512 (default: the best of this CPU)");
+  app.add_option("--context-length", f.context_length, "tokens of context (default: the model's)")
+      ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
+  app.add_option("--kv-type", f.kv_type, "f16 or f32");
+  app.add_option("--log-level", f.log_level, "debug, info, warning, error or off");
+}
+
+void AddEngineFlags(CLI::App& app, EngineFlags& f) {
+  app.add_option("--prefill-step-size", f.prefill_step_size, "tokens between grid checkpoints")
+      ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
+  app.add_option("--prompt-cache-size", f.prompt_cache_size,
+                 "retained paths; 0 switches the cache off")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  app.add_option(
+      "--prompt-cache-bytes", f.prompt_cache_bytes,
+      "bytes of the prompt cache, e.g. 2GiB; 0 switches it off (default: 25 % of memory)");
+  app.add_option("--cache-policy", f.cache_policy, "lru or lru-type");
+  app.add_option("--decode-concurrency", f.decode_concurrency, "sequences at once")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--prompt-concurrency", f.prompt_concurrency, "of them in prefill")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--queue-limit", f.queue_limit, "waiting requests before 429")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--memory-budget", f.memory_budget, "not in this version");
+  app.add_option("--cache-dir", f.cache_dir, "not in this version");
+}
+
+void AddSamplingFlags(CLI::App& app, SamplingFlags& f) {
+  app.add_option("--temp", f.temp, "default temperature")->check(CLI::Range(0.0, 100.0));
+  app.add_option("--top-p", f.top_p, "default top_p")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--top-k", f.top_k, "default top_k, 0 = all")->check(CLI::Range(0, 1 << 24));
+  app.add_option("--min-p", f.min_p, "default min_p")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--max-tokens", f.max_tokens,
+                 "default and upper limit of generated tokens (default: the rest of the context)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  app.add_option("--chat-template", f.chat_template,
+                 "template text, or the path of a file that holds it");
+  app.add_option("--chat-template-args", f.chat_template_args,
+                 "JSON object handed to the template");
+}
+
+void AddEnvironmentNames(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
+    std::string name = "CAIRN_" + option->get_lnames()[0];
+    for (char& c : name)
+      c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    option->envname(name);
+  }
+}
+
+Result<CpuLevel> ResolveCpuLevel(const ModelFlags& f) {
+  const auto levels = SupportedCpuLevels();
+  if (f.cpu_level.empty()) return levels.back();
+  const auto level = ParseCpuLevel(f.cpu_level);
+  if (!level)
+    return InvalidArgument("[flags] --cpu-level " + f.cpu_level +
+                           ", wanted scalar, avx2 or avx512");
+  if (std::find(levels.begin(), levels.end(), *level) == levels.end()) {
+    return InvalidArgument("[flags] --cpu-level " + f.cpu_level + ", but this CPU has at most " +
+                           CpuLevelName(levels.back()));
+  }
+  return *level;
+}
+
+Result<KvType> ResolveKvType(const ModelFlags& f) {
+  if (f.kv_type == "f16") return KvType::kF16;
+  if (f.kv_type == "f32") return KvType::kF32;
+  if (f.kv_type == "q8_0") return NotInThisVersion("--kv-type q8_0");
+  return InvalidArgument("[flags] --kv-type " + f.kv_type + ", wanted f16 or f32");
+}
+
+int ResolveThreads(const ModelFlags& f) {
+  return f.threads > 0 ? f.threads : std::min(AvailableCpuCount(), kThreadsMax);
+}
+
+Result<EngineOptions> ResolveEngineOptions(const ModelFlags& model, const EngineFlags& f) {
+  if (!f.memory_budget.empty()) return NotInThisVersion("--memory-budget");
+  if (!f.cache_dir.empty()) return NotInThisVersion("--cache-dir");
+  EngineOptions o;
+  ASSIGN_OR_RETURN(o.cpu_level, ResolveCpuLevel(model));
+  o.threads = ResolveThreads(model);
+  o.cache.stride = f.prefill_step_size;
+  o.cache.paths_max = f.prompt_cache_size;
+  o.cache.bytes_max =
+      static_cast<uint64_t>(kCacheShareOfMemory * static_cast<double>(AvailableMemoryBytes()));
+  if (f.prompt_cache_bytes) {
+    auto bytes = ParseSize(*f.prompt_cache_bytes);
+    if (!bytes.ok())
+      return InvalidArgument("[flags] --prompt-cache-bytes: " + bytes.status().message());
+    o.cache.bytes_max = *bytes;
+  }
+  if (f.cache_policy == "lru") {
+    o.cache.policy = CachePolicy::kLru;
+  } else if (f.cache_policy == "lru-type") {
+    o.cache.policy = CachePolicy::kLruType;
+  } else if (f.cache_policy == "value") {
+    return NotInThisVersion("--cache-policy value");
+  } else {
+    return InvalidArgument("[flags] --cache-policy " + f.cache_policy + ", wanted lru or lru-type");
+  }
+  o.decode_concurrency = f.decode_concurrency;
+  o.prompt_concurrency = f.prompt_concurrency;
+  o.queue_limit = f.queue_limit;
+  o.logit_rows_max = std::max(o.logit_rows_max, f.decode_concurrency);
+  o.step_rows_max = std::max(o.step_rows_max, f.decode_concurrency);
+  return o;
+}
+
+Result<std::string> ResolveModelPath(const ModelFlags& f) {
+  namespace fs = std::filesystem;
+  std::error_code ec;
+  if (!f.model.empty()) {
+    if (fs::is_directory(f.model, ec)) {
+      return Unsupported("[flags] --model " + f.model +
+                         ": directories are not in this version, wanted a GGUF file");
+    }
+    if (!fs::exists(f.model, ec)) return NotFound("[flags] --model " + f.model + ": no such file");
+    return f.model;
+  }
+  const fs::path file = fs::path("models") / "trailguide" / "trailguide.gguf";
+  std::vector<fs::path> places;
+  const fs::path self = fs::read_symlink("/proc/self/exe", ec);
+  // Beside an installed binary, then upwards from a build tree, then where it was built.
+  places.push_back(self.parent_path().parent_path() / "share" / "cairn" / file);
+  for (fs::path dir = self.parent_path(); dir.has_relative_path(); dir = dir.parent_path())
+    places.push_back(dir / file);
+  places.push_back(fs::path(CAIRN_SOURCE_DIR) / file);
+  for (const fs::path& p : places) {
+    if (fs::exists(p, ec)) return p.string();
+  }
+  return NotFound("[flags] the bundled model " + file.string() +
+                  " was not found; name one with --model FILE");
+}
+
+}  // namespace cairn
