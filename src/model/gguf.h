@@ -12,13 +12,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -30,7 +27,7 @@ namespace cairn {
 // Everything a file could exaggerate. The defaults are an order of magnitude above published files.
 struct GgufLimits {
   uint64_t key_count_max = 16384;
-  uint64_t tensor_count_max = 262144;
+  uint64_t tensor_count_max = 65536;
   uint64_t name_bytes_max = 1024;             // of a key or of a tensor name
   uint64_t string_bytes_max = 64ull << 20;    // of one string value
   uint64_t array_elements_max = 16ull << 20;  // of one array, nested elements included
@@ -107,15 +104,16 @@ class GgufFile {
  private:
   friend class GgufParser;
   const Entry* FindEntry(std::string_view key) const;
+  Result<const Entry*> GetArray(std::string_view key) const;
 
   std::string path_;
   MappedFile map_;
   std::span<const std::byte> bytes_;
   uint32_t version_ = 0;
   std::vector<Entry> entries_;
-  std::unordered_map<std::string_view, size_t> entry_by_key_;
+  std::vector<uint32_t> entry_order_;  // indices of entries_, sorted by key
   std::vector<GgufTensor> tensors_;
-  std::unordered_map<std::string_view, size_t> tensor_by_name_;
+  std::vector<uint32_t> tensor_order_;  // indices of tensors_, sorted by name
 };
 
 }  // namespace cairn
