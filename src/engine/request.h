@@ -24,7 +24,7 @@ struct SamplingParams {
   int repetition_context_size = 20;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
-  std::vector<std::pair<Token, float>> logit_bias;
+  std::vector<std::pair<Token, float>> logit_bias = {};
   uint64_t seed = 0;  // the handler draws one where the client gave none
 };
 

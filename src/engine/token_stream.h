@@ -10,8 +10,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -81,9 +81,22 @@ struct EndEvent {
 using StreamEvent =
     std::variant<AdmittedEvent, ProgressEvent, PromptLogprobsEvent, TokenEvent, EndEvent>;
 
+// Wakes the engine thread when a handler said something. Shared, since a stream may outlive the
+// engine.
+struct Doorbell {
+  std::mutex mutex;
+  std::condition_variable rung_changed;
+  bool rung = false;
+
+  void Ring();
+};
+
 class TokenStream {
  public:
-  explicit TokenStream(uint64_t sequence_id) : sequence_id_(sequence_id) {}
+  // Room for the first kEventsReserved events is allocated here; a reader that keeps up never makes
+  // Push allocate for the buffer.
+  static constexpr size_t kEventsReserved = 64;
+  explicit TokenStream(uint64_t sequence_id, std::shared_ptr<Doorbell> engine = nullptr);
 
   // -- Handler side
   // Waits for the next event until `deadline`; nullopt on time-out. After an EndEvent no more
@@ -113,8 +126,10 @@ class TokenStream {
   std::atomic<int64_t> kept_{-1};  // -1 = End not called yet
   std::mutex mutex_;
   std::condition_variable pushed_;
-  std::deque<StreamEvent> events_;
+  std::vector<StreamEvent> events_;  // [read_, size) are unread
+  size_t read_ = 0;
   std::function<void()> wakeup_;
+  const std::shared_ptr<Doorbell> engine_;
 };
 
 }  // namespace cairn

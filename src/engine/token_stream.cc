@@ -1,0 +1,94 @@
+#include "engine/token_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cairn {
+
+const char* MissReasonName(MissReason reason) {
+  switch (reason) {
+    case MissReason::kDisabledByRequest:
+      return "disabled_by_request";
+    case MissReason::kPromptLogprobs:
+      return "prompt_logprobs";
+    case MissReason::kEmptyCache:
+      return "empty_cache";
+    case MissReason::kNoSharedPrefix:
+      return "no_shared_prefix";
+    case MissReason::kEvicted:
+      return "evicted";
+    case MissReason::kTooShort:
+      return "too_short";
+    case MissReason::kNoCheckpointBeforeDivergence:
+      return "no_checkpoint_before_divergence";
+    case MissReason::kBetweenCheckpoints:
+      return "between_checkpoints";
+  }
+  return "unknown";
+}
+
+void Doorbell::Ring() {
+  {
+    std::lock_guard lock(mutex);
+    rung = true;
+  }
+  rung_changed.notify_one();
+}
+
+TokenStream::TokenStream(uint64_t sequence_id, std::shared_ptr<Doorbell> engine)
+    : sequence_id_(sequence_id), engine_(std::move(engine)) {
+  events_.reserve(kEventsReserved);
+}
+
+std::optional<StreamEvent> TokenStream::Next(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  if (!pushed_.wait_until(lock, deadline, [&] { return read_ < events_.size(); }))
+    return std::nullopt;
+  StreamEvent event = std::move(events_[read_++]);
+  if (read_ == events_.size()) {  // all read: start again at the front, keep the room
+    events_.clear();
+    read_ = 0;
+  }
+  return event;
+}
+
+std::vector<StreamEvent> TokenStream::Drain() {
+  std::lock_guard lock(mutex_);
+  std::vector<StreamEvent> out(std::make_move_iterator(events_.begin() + read_),
+                               std::make_move_iterator(events_.end()));
+  events_.clear();
+  read_ = 0;
+  return out;
+}
+
+void TokenStream::SetWakeup(std::function<void()> wakeup) {
+  std::lock_guard lock(mutex_);
+  wakeup_ = std::move(wakeup);
+}
+
+void TokenStream::Cancel() {
+  cancelled_.store(true, std::memory_order_release);
+  if (engine_) engine_->Ring();
+}
+
+void TokenStream::End(int64_t kept) {
+  kept_.store(std::max<int64_t>(0, kept), std::memory_order_release);
+  if (engine_) engine_->Ring();
+}
+
+std::optional<int64_t> TokenStream::ended() const {
+  const int64_t kept = kept_.load(std::memory_order_acquire);
+  if (kept < 0) return std::nullopt;
+  return kept;
+}
+
+void TokenStream::Push(StreamEvent event) {
+  {
+    std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  pushed_.notify_one();
+  if (wakeup_) wakeup_();  // set before Submit, so not raced
+}
+
+}  // namespace cairn
