@@ -1,0 +1,5 @@
+#include "kernels/simd16_probe_impl.h"
+
+namespace cairn {
+const SimdProbe kSimdProbeAvx2 = kProbe;
+}  // namespace cairn
