@@ -88,17 +88,22 @@ class Weights {
   uint64_t Hash() const;
 
  private:
-  Result<TensorView> Take(std::string_view name, std::span<const int64_t> shape);
-  void Done(std::string_view name, const TensorView& tensor, uint64_t resident_bytes);
+  enum class Use { kMatrix, kFloats };
+  struct Taken {
+    uint64_t hash = 0;  // of the data
+    WeightType type = WeightType::kF32;
+    std::vector<int64_t> shape;
+    int64_t elements = 0;
+    Use use = Use::kMatrix;
+  };
+
+  // The tensor, if it has this shape.
+  Result<TensorView> Check(std::string_view name, std::span<const int64_t> shape) const;
+  // Hashes, counts, releases and reports a tensor whose values were copied out.
+  void Done(std::string_view name, const TensorView& tensor, Use use, uint64_t resident_bytes);
 
   const TensorSource& source_;
   Progress progress_;
-  struct Taken {
-    uint64_t hash;
-    WeightType type;
-    int64_t elements;
-    bool matrix;
-  };
   std::map<std::string, Taken, std::less<>> taken_;
   int64_t parameter_count_ = 0;
   uint64_t file_bytes_ = 0;

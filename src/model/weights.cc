@@ -1,0 +1,188 @@
+#include "model/weights.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/bytes.h"
+#include "model/gguf_parser.h"
+
+namespace cairn {
+namespace {
+
+constexpr int64_t kPanelColumns = 32;  // of PackedMatrix: what a stacked part must fill
+
+std::string ShapeText(std::span<const int64_t> shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+// Shapes are equal if they are so without dimensions of 1: files store [n], [n, 1] and [1, n].
+bool SameShape(std::span<const int64_t> a, std::span<const int64_t> b) {
+  std::vector<int64_t> left;
+  std::vector<int64_t> right;
+  std::copy_if(a.begin(), a.end(), std::back_inserter(left), [](int64_t d) { return d != 1; });
+  std::copy_if(b.begin(), b.end(), std::back_inserter(right), [](int64_t d) { return d != 1; });
+  return left == right;
+}
+
+int64_t ElementCount(std::span<const int64_t> shape) {
+  int64_t count = 1;
+  for (const int64_t dim : shape) count *= dim;
+  return count;
+}
+
+class GgufTensorSource final : public TensorSource {
+ public:
+  explicit GgufTensorSource(const GgufFile& file) : file_(file) {
+    for (const GgufTensor& tensor : file.tensors()) total_bytes_ += tensor.bytes.size();
+  }
+
+  bool Has(std::string_view name) const override { return file_.FindTensor(name) != nullptr; }
+
+  Result<TensorView> Get(std::string_view name) const override {
+    ASSIGN_OR_RETURN(const GgufTensor* tensor, file_.GetTensor(name));
+    const std::optional<WeightType> type = WeightTypeFromGgml(tensor->ggml_type);
+    if (!type) {
+      return Unsupported("[gguf] tensor " + QuoteForMessage(name) + ": got " +
+                         GgmlTypeName(tensor->ggml_type) + ", wanted one of " +
+                         SupportedTensorTypes());
+    }
+    TensorView view;
+    view.type = *type;
+    view.shape.assign(tensor->dims.rbegin(), tensor->dims.rend());
+    view.bytes = tensor->bytes;
+    return view;
+  }
+
+  uint64_t total_bytes() const override { return total_bytes_; }
+  void Release(const TensorView& tensor) const override { file_.ReleasePages(tensor.bytes); }
+
+ private:
+  const GgufFile& file_;
+  uint64_t total_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<TensorSource> MakeGgufTensorSource(const GgufFile& file) {
+  return std::make_unique<GgufTensorSource>(file);
+}
+
+Weights::Weights(const TensorSource& source, Progress progress)
+    : source_(source), progress_(std::move(progress)) {}
+
+Result<std::vector<int64_t>> Weights::Shape(std::string_view name) const {
+  ASSIGN_OR_RETURN(TensorView tensor, source_.Get(name));
+  return std::move(tensor.shape);
+}
+
+Result<PackedMatrix> Weights::Matrix(std::string_view name, int64_t n, int64_t k) {
+  const int64_t shape[] = {n, k};
+  ASSIGN_OR_RETURN(const TensorView tensor, Check(name, shape));
+  ASSIGN_OR_RETURN(PackedMatrix matrix, PackedMatrix::Pack(tensor.type, n, k, tensor.bytes));
+  Done(name, tensor, Use::kMatrix, matrix.packed_bytes());
+  return matrix;
+}
+
+Result<PackedMatrix> Weights::Stacked(std::span<const Part> parts, int64_t k) {
+  std::vector<TensorView> tensors;
+  std::vector<PackedMatrix::Part> stack;
+  for (const Part& part : parts) {
+    const int64_t shape[] = {part.n, k};
+    ASSIGN_OR_RETURN(TensorView tensor, Check(part.name, shape));
+    stack.push_back({tensor.type, part.n, tensor.bytes});
+    tensors.push_back(std::move(tensor));
+  }
+  ASSIGN_OR_RETURN(PackedMatrix matrix, PackedMatrix::PackStacked(stack, k));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    // The packed bytes belong to the stack; they are counted once, with its first part.
+    Done(parts[i].name, tensors[i], Use::kMatrix, i == 0 ? matrix.packed_bytes() : 0);
+  }
+  return matrix;
+}
+
+bool Weights::CanStack(std::span<const Part> parts) const {
+  std::optional<WeightType> type;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Result<TensorView> tensor = source_.Get(parts[i].name);
+    if (!tensor.ok() || (type && *type != tensor->type)) return false;
+    if (i + 1 < parts.size() && parts[i].n % kPanelColumns != 0) return false;
+    type = tensor->type;
+  }
+  return true;
+}
+
+Result<std::vector<float>> Weights::Floats(std::string_view name,
+                                           std::initializer_list<int64_t> shape) {
+  ASSIGN_OR_RETURN(const TensorView tensor, Check(name, {shape.begin(), shape.size()}));
+  if (IsQuantized(tensor.type)) {
+    return Unsupported("[weights] tensor " + QuoteForMessage(name) + ": got " +
+                       WeightTypeName(tensor.type) + ", wanted F32, F16 or BF16");
+  }
+  std::vector<float> values(static_cast<size_t>(ElementCount(tensor.shape)));
+  DequantizeRow(tensor.type, tensor.bytes, values);
+  Done(name, tensor, Use::kFloats, values.size() * sizeof(float));
+  return values;
+}
+
+Result<std::optional<std::vector<float>>> Weights::OptionalVector(std::string_view name,
+                                                                  int64_t n) {
+  if (!Has(name)) return std::optional<std::vector<float>>();
+  ASSIGN_OR_RETURN(std::vector<float> values, Vector(name, n));
+  return std::optional<std::vector<float>>(std::move(values));
+}
+
+Result<TensorView> Weights::Check(std::string_view name, std::span<const int64_t> shape) const {
+  ASSIGN_OR_RETURN(TensorView tensor, source_.Get(name));
+  if (!SameShape(tensor.shape, shape)) {
+    return InvalidArgument("[weights] tensor " + QuoteForMessage(name) + ": got shape " +
+                           ShapeText(tensor.shape) + ", wanted " + ShapeText(shape));
+  }
+  return tensor;
+}
+
+void Weights::Done(std::string_view name, const TensorView& tensor, Use use,
+                   uint64_t resident_bytes) {
+  resident_bytes_ += resident_bytes;
+  const auto [at, is_new] = taken_.try_emplace(std::string(name));
+  if (!is_new) return;  // taken twice (a tied head): hashed, counted and released once
+  Taken& taken = at->second;
+  taken.type = tensor.type;
+  taken.elements = ElementCount(tensor.shape);
+  taken.use = use;
+  taken.shape = tensor.shape;
+  taken.hash = XXH3_64bits(tensor.bytes.data(), tensor.bytes.size());
+  parameter_count_ += taken.elements;
+  file_bytes_ += tensor.bytes.size();
+  source_.Release(tensor);
+  if (progress_) progress_(file_bytes_, source_.total_bytes());
+}
+
+std::string Weights::quantization() const {
+  std::map<WeightType, int64_t> elements;
+  for (const auto& [name, taken] : taken_) {
+    if (taken.use == Use::kMatrix) elements[taken.type] += taken.elements;
+  }
+  if (elements.empty()) return "none";
+  const auto most =
+      std::max_element(elements.begin(), elements.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  return WeightTypeName(most->first);
+}
+
+uint64_t Weights::Hash() const {
+  std::string record;  // one line a tensor, in name order
+  for (const auto& [name, taken] : taken_) {
+    record += std::to_string(name.size()) + ":" + name + " " + WeightTypeName(taken.type) + " " +
+              ShapeText(taken.shape) + " " + std::to_string(taken.hash) + "\n";
+  }
+  return XXH3_64bits(record.data(), record.size());
+}
+
+}  // namespace cairn
