@@ -8,12 +8,21 @@ namespace cairn {
 
 enum class CachePolicy { kLru, kLruType };
 
+// A planted fault, so that the property test can show that it would notice one. Only tests set it.
+enum class CacheFault {
+  kNone,
+  // A restore takes the shallowest version of a border block instead of the deepest: one stale
+  // block, with rows of another branch, is reused.
+  kStaleBlock,
+};
+
 struct CacheOptions {
   int64_t stride = 2048;             // --prefill-step-size: grid marks
   std::optional<int64_t> paths_max;  // --prompt-cache-size: retained leaves; 0 = off
   uint64_t bytes_max =
       0;  // --prompt-cache-bytes: states + KV reachable from the tree, counted once; 0 = off
   CachePolicy policy = CachePolicy::kLru;
+  CacheFault fault = CacheFault::kNone;
   bool enabled() const { return bytes_max > 0 && paths_max.value_or(1) > 0; }
 };
 

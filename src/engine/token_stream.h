@@ -20,19 +20,10 @@
 
 #include "base/status.h"
 #include "base/token.h"
+#include "cache/miss_reason.h"
 
 namespace cairn {
 
-enum class MissReason {
-  kDisabledByRequest,
-  kPromptLogprobs,
-  kEmptyCache,
-  kNoSharedPrefix,
-  kEvicted,
-  kTooShort,
-  kNoCheckpointBeforeDivergence,
-  kBetweenCheckpoints,
-};
 const char* MissReasonName(
     MissReason reason);  // "empty_cache", ... as DESIGN section 7 spells them
 

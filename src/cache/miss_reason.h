@@ -1,0 +1,19 @@
+// Why a request did not reuse more of its prompt (DESIGN section 7). Threads: plain data.
+#pragma once
+
+namespace cairn {
+
+// In the order in which they are tried; the first that applies is reported. The first two are the
+// engine's to say, the rest PrefixTree::Find's.
+enum class MissReason {
+  kDisabledByRequest,
+  kPromptLogprobs,
+  kEmptyCache,
+  kNoSharedPrefix,
+  kEvicted,
+  kTooShort,
+  kNoCheckpointBeforeDivergence,
+  kBetweenCheckpoints,
+};
+
+}  // namespace cairn

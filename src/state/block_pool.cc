@@ -1,0 +1,26 @@
+#include "state/block_pool.h"
+
+#include "state/state_pool.h"
+
+namespace cairn {
+
+Result<BlockRef> BlockPool::Allocate() {
+  ASSIGN_OR_RETURN(const uint32_t index, slab_.Allocate());
+  if (use_counts_.size() < slab_.total()) use_counts_.resize(slab_.total(), 0);
+  use_counts_[index] = 1;
+  return BlockRef(this, index);
+}
+
+void BlockPool::CheckInvariants() const {
+  size_t used = 0;
+  for (uint32_t count : use_counts_) used += count > 0;
+  CHECK(used == held());
+  CHECK(free() + held() == total());
+}
+
+Result<StateBuffer> StatePool::Allocate() {
+  ASSIGN_OR_RETURN(const uint32_t index, slab_.Allocate());
+  return StateBuffer(this, index);
+}
+
+}  // namespace cairn

@@ -1,0 +1,67 @@
+#include "state/slab.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/bytes.h"
+
+namespace cairn {
+namespace {
+
+// Address space is mapped in steps of about this much; only touched pages cost memory.
+constexpr size_t kChunkBytes = size_t{64} << 20;
+constexpr size_t kChunkItemsMax = 4096;
+
+size_t PageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
+
+Slab::Slab(size_t item_bytes)
+    : item_bytes_(item_bytes),
+      stride_(AlignUp(item_bytes, PageBytes())),
+      items_per_chunk_(
+          stride_ == 0 ? 1 : std::clamp<size_t>(kChunkBytes / stride_, 1, kChunkItemsMax)) {}
+
+Slab::~Slab() {
+  CHECK(held() == 0);
+  for (std::byte* chunk : chunks_) munmap(chunk, stride_ * items_per_chunk_);
+}
+
+Result<uint32_t> Slab::Allocate() {
+  CHECK(item_bytes_ > 0);
+  if (limit_ && held() >= *limit_) {
+    return ResourceExhausted("[slab] limit reached, got " + std::to_string(held()) +
+                             " items held, wanted fewer than " + std::to_string(*limit_));
+  }
+  if (free_.empty()) RETURN_IF_ERROR(Grow());
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  return index;
+}
+
+void Slab::Free(uint32_t index) {
+  // Cannot fail for a range we mapped. Private anonymous pages read as zero afterwards.
+  CHECK(madvise(data(index), stride_, MADV_DONTNEED) == 0);
+  free_.push_back(index);
+}
+
+Status Slab::Grow() {
+  const size_t bytes = stride_ * items_per_chunk_;
+  void* chunk = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (chunk == MAP_FAILED) {
+    return ResourceExhausted("[slab] no address space, wanted " + std::to_string(bytes) +
+                             " bytes more");
+  }
+  madvise(chunk, bytes, MADV_NOHUGEPAGE);  // an error means that there are no huge pages: fine
+  chunks_.push_back(static_cast<std::byte*>(chunk));
+  free_.reserve(total_ + items_per_chunk_);
+  for (size_t i = items_per_chunk_; i-- > 0;) free_.push_back(static_cast<uint32_t>(total_ + i));
+  total_ += items_per_chunk_;
+  return {};
+}
+
+}  // namespace cairn

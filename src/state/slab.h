@@ -1,0 +1,54 @@
+// Fixed-size items in lazily mapped memory; what block_pool.h and state_pool.h are made of.
+//
+// Items lie in chunks of anonymous memory that are mapped when needed and keep their addresses for
+// the slab's life. A freed item's pages go back to the operating system at once (MADV_DONTNEED), so
+// resident memory follows what is held, and an item is all zero whenever it is handed out: fresh
+// pages are. Huge pages are off for the same reason: one touched item must not make its neighbours
+// resident.
+//
+// Owns: the mapped chunks. Threads: one thread (the engine's). Invariants: free + held == total.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+
+namespace cairn {
+
+class Slab {
+ public:
+  explicit Slab(size_t item_bytes);  // 0: Allocate must not be called
+  ~Slab();                           // REQUIRES: nothing is held
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+
+  // The index of a zeroed item. Errors: kResourceExhausted (limit reached, or no address space).
+  Result<uint32_t> Allocate();
+  void Free(uint32_t index);  // REQUIRES: held
+  std::byte* data(uint32_t index) const {
+    return chunks_[index / items_per_chunk_] + (index % items_per_chunk_) * stride_;
+  }
+
+  size_t item_bytes() const { return item_bytes_; }
+  size_t held() const { return total_ - free_.size(); }
+  size_t free() const { return free_.size(); }
+  size_t total() const { return total_; }  // items in mapped chunks
+  // Allocate fails while held() >= limit; nullopt (the default) = no limit.
+  void set_limit(std::optional<size_t> limit) { limit_ = limit; }
+
+ private:
+  Status Grow();
+
+  const size_t item_bytes_;
+  const size_t stride_;  // item_bytes in whole pages
+  const size_t items_per_chunk_;
+  std::vector<std::byte*> chunks_;
+  std::vector<uint32_t> free_;  // a stack; its capacity is total_, so Free never allocates
+  size_t total_ = 0;
+  std::optional<size_t> limit_;
+};
+
+}  // namespace cairn
