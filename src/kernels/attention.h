@@ -1,12 +1,20 @@
 // Causal attention over the paged KV store: one algorithm for prefill and decode.
 //
 // The law: a row's result depends only on its q and the keys and values 0..position as they lie in
-// the store (already rounded to the KV type). Keys are taken in absolute segments of 256 positions;
-// inside a segment: scores s = scale * (q . k), d ascending with one fma per d; m = max; p = exp(s
-// - m); sum over keys by the 16-lane rule of vector_ops.h (lane = key index mod 16); out[d] =
-// fma(p_j, v_j[d], out[d]), keys ascending. Segments merge in order. A masked key contributes
-// exactly +0. Neither the tile a row shares nor the chunk it arrives in changes its bits. Threads
-// split rows, heads or segments, never a segment's keys.
+// the store (already rounded to the KV type), in this order of operations, the same on every level:
+//   q'[d] = q[d] * scale.
+//   Keys are taken in absolute segments of 256 positions. In a segment, over the keys up to the
+//   row's position:
+//     s_j = fma(q'[d], k_j[d], s_j) from +0, d ascending; m = max_j s_j; p_j = Exp(s_j - m);
+//     l = sum of p_j by the 16-lane rule of vector_ops.h (lane = key index mod 16);
+//     o[d] = fma(p_j, v_j[d], o[d]) from +0, keys ascending.
+//   Segments merge in order into (M, L, O); the first is copied; then, with M' = max(M, m),
+//     a = Exp(M - M'), b = Exp(m - M'): L = fma(L, a, l * b), O[d] = fma(O[d], a, o[d] * b), M =
+//     M'.
+//   out[d] = O[d] / L; a NaN is the default one.
+// Keys behind the position are not masked but left out, so not even NaN there reaches the row.
+// Neither the tile a row shares nor the chunk it arrives in changes its bits. Threads split rows,
+// heads or segments, never a segment's keys.
 //
 // Store layout, per block of 64 positions, per layer, per KV head: K transposed [head_dim][64],
 // then V [64][head_dim], both KvType.

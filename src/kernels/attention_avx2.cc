@@ -1,0 +1,13 @@
+// Attention with AVX2, FMA and F16C.
+#include "kernels/attention_impl.h"
+
+namespace cairn {
+
+extern const AttentionKernels kAttentionAvx2;
+const AttentionKernels kAttentionAvx2 = {.attend_tile = AttendTile,
+                                         .attend_segment = AttendSegment,
+                                         .merge_parts = MergeParts,
+                                         .finish_row = FinishRow,
+                                         .store = StoreKvRows};
+
+}  // namespace cairn
