@@ -1,0 +1,81 @@
+#include "model/layers/attention_layer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/vector_ops.h"
+
+namespace cairn {
+namespace {
+
+int64_t QueryWidth(const AttentionShape& shape) { return int64_t{shape.heads} * shape.head_dim; }
+int64_t KeyWidth(const AttentionShape& shape) { return int64_t{shape.kv_heads} * shape.head_dim; }
+// Floats from one query head to the next in the projected row.
+int64_t QueryStride(const AttentionLayer::Options& options) {
+  return options.shape.head_dim * (options.gate == OutputGate::kSigmoid ? 2 : 1);
+}
+
+}  // namespace
+
+AttentionLayer::AttentionLayer(Options options, HeadNorms norms, Projection input,
+                               Projection output)
+    : options_(options),
+      norms_(std::move(norms)),
+      input_(std::move(input)),
+      output_(std::move(output)) {}
+
+Result<AttentionLayer> AttentionLayer::Load(Weights& weights, const std::string& prefix,
+                                            int64_t hidden, const Options& options,
+                                            HeadNorms norms) {
+  const AttentionShape& shape = options.shape;
+  const Projection::Part input[] = {{prefix + "attn_q", shape.heads * QueryStride(options)},
+                                    {prefix + "attn_k", KeyWidth(shape)},
+                                    {prefix + "attn_v", KeyWidth(shape)}};
+  const Projection::Part output[] = {{prefix + "attn_output", hidden}};
+  ASSIGN_OR_RETURN(Projection in, Projection::Load(weights, input, hidden));
+  ASSIGN_OR_RETURN(Projection out, Projection::Load(weights, output, QueryWidth(shape)));
+  return AttentionLayer(options, std::move(norms), std::move(in), std::move(out));
+}
+
+void AttentionLayer::AddNeeds(ScratchNeeds& needs) const {
+  const int64_t q_width = QueryWidth(options_.shape);
+  needs.projected = std::max(needs.projected, input_.n());
+  if (options_.gate == OutputGate::kSigmoid) needs.staged = std::max(needs.staged, q_width);
+  needs.mixed = std::max(needs.mixed, q_width);
+  needs.matmul_k = std::max({needs.matmul_k, input_.k(), output_.k()});
+  needs.attention = options_.shape;
+}
+
+void AttentionLayer::Forward(const Step& step) const {
+  const AttentionShape& shape = options_.shape;
+  const KernelContext& ctx = step.ctx;
+  ModelWorkspace& scratch = step.scratch;
+  const int rows = step.rows;
+  const int64_t d = shape.head_dim, q_stride = QueryStride(options_), q_width = QueryWidth(shape);
+  const int64_t width = input_.n();
+  float* q = scratch.projected;  // [rows, heads, q_stride], rows `width` apart, like k and v
+  float* k = q + shape.heads * q_stride;  // [rows, kv_heads, d]
+  float* v = k + KeyWidth(shape);
+  input_.Apply(step, scratch.normed, rows, scratch.projected, width);
+
+  if (!norms_.q.empty()) {
+    RmsNormHeads(ctx, q, width, q_stride, norms_.q.data(), norms_.eps, rows, shape.heads, d);
+    RmsNormHeads(ctx, k, width, d, norms_.k.data(), norms_.eps, rows, shape.kv_heads, d);
+  }
+  ApplyRope(ctx, step.rope, step.angles, q, width, q_stride, rows, shape.heads);
+  ApplyRope(ctx, step.rope, step.angles, k, width, d, rows, shape.kv_heads);
+
+  const auto slices = step.AttentionSlices(options_.kv_offset);
+  StoreKv(ctx, shape, slices, k, width, v, width);
+  if (options_.gate == OutputGate::kNone) {
+    Attend(ctx, shape, slices, q, width, scratch.mixed, q_width, scratch.attention);
+  } else {
+    CopyHeads(ctx, q, width, q_stride, rows, shape.heads, d, scratch.staged, q_width, d);
+    Attend(ctx, shape, slices, scratch.staged, q_width, scratch.mixed, q_width, scratch.attention);
+    SigmoidGateHeads(ctx, scratch.mixed, q_width, d, /*gate=*/q + d, width, q_stride, rows,
+                     shape.heads, d);
+  }
+  output_.Apply(step, scratch.mixed, rows, scratch.branch, output_.n());
+}
+
+}  // namespace cairn

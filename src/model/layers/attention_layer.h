@@ -1,0 +1,54 @@
+// Causal self-attention with rotary positions and grouped key-value heads; optionally with q/k
+// norms and an output gate (Qwen3.5).
+//
+//   q, k, v = x W^T                    with a gate: q_h | gate_h for each head h
+//   q, k = rope(norm(q)), rope(norm(k))
+//   out = (attend(q, K, V) * sigmoid(gate)) W_out^T
+//
+// Threads: immutable after construction.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "model/layers/projection.h"
+#include "model/layers/step.h"
+
+namespace cairn {
+
+enum class OutputGate { kNone, kSigmoid };
+
+class AttentionLayer {
+ public:
+  struct Options {
+    AttentionShape shape;
+    OutputGate gate = OutputGate::kNone;
+    size_t kv_offset = 0;  // of this layer in a block
+  };
+  // RMSNorm over each head of q and k before the rotation.
+  struct HeadNorms {
+    std::vector<float> q, k;  // [head_dim]; empty: no norm
+    float eps = 0;
+  };
+
+  // PREFIX attn_q (twice as wide with a gate), attn_k, attn_v, attn_output.
+  static Result<AttentionLayer> Load(Weights& weights, const std::string& prefix, int64_t hidden,
+                                     const Options& options, HeadNorms norms);
+
+  void AddNeeds(ScratchNeeds& needs) const;
+  size_t bytes() const { return input_.bytes() + output_.bytes(); }
+  const Options& options() const { return options_; }
+
+  // branch = attention(normed); writes the rows' keys and values into their blocks.
+  void Forward(const Step& step) const;
+
+ private:
+  AttentionLayer(Options options, HeadNorms norms, Projection input, Projection output);
+
+  Options options_;
+  HeadNorms norms_;
+  Projection input_, output_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,65 @@
+#include "model/layers/projection.h"
+
+#include <algorithm>
+
+#include "kernels/vector_ops.h"
+
+namespace cairn {
+namespace {
+
+// How many of the first parts can be one stacked matrix.
+size_t StackableCount(const Weights& weights, std::span<const Weights::Part> parts) {
+  size_t count = 1;
+  while (count < parts.size() && weights.CanStack(parts.first(count + 1))) ++count;
+  return count;
+}
+
+}  // namespace
+
+Result<Projection> Projection::Load(Weights& weights, std::span<const Part> parts, int64_t k) {
+  Projection projection;
+  projection.k_ = k;
+  std::vector<Weights::Part> matrices;
+  for (const Part& part : parts) {
+    matrices.push_back({part.name + ".weight", part.n});
+    projection.n_ += part.n;
+  }
+  int64_t column = 0;
+  for (std::span<const Weights::Part> rest = matrices; !rest.empty();) {
+    const auto stack = rest.first(StackableCount(weights, rest));
+    ASSIGN_OR_RETURN(PackedMatrix matrix, stack.size() == 1
+                                              ? weights.Matrix(stack[0].name, stack[0].n, k)
+                                              : weights.Stacked(stack, k));
+    projection.quantized_ |= IsQuantized(matrix.type());
+    const int64_t width = matrix.n();
+    projection.pieces_.push_back({std::move(matrix), column});
+    column += width;
+    rest = rest.subspan(stack.size());
+  }
+  column = 0;
+  for (const Part& part : parts) {
+    ASSIGN_OR_RETURN(const auto bias, weights.OptionalVector(part.name + ".bias", part.n));
+    if (bias.has_value()) {
+      projection.bias_.resize(projection.n_, 0.0f);
+      std::copy(bias->begin(), bias->end(), projection.bias_.begin() + column);
+    }
+    column += part.n;
+  }
+  return projection;
+}
+
+size_t Projection::bytes() const {
+  size_t total = bias_.size() * sizeof(float);
+  for (const Piece& piece : pieces_) total += piece.matrix.packed_bytes();
+  return total;
+}
+
+void Projection::Apply(const Step& step, const float* x, int rows, float* y, int64_t ldy) const {
+  const Activations input =
+      quantized_ ? PrepareActivations(step.ctx, x, rows, k_, step.scratch.activations)
+                 : FloatActivations(x, rows, k_);
+  for (const Piece& piece : pieces_) MatMul(step.ctx, input, piece.matrix, y + piece.column, ldy);
+  if (!bias_.empty()) AddBias(step.ctx, y, ldy, bias_.data(), rows, n_);
+}
+
+}  // namespace cairn

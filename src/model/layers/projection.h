@@ -1,0 +1,47 @@
+// y = x W^T (+ bias) for one or more matrices that read the same input and lie side by side in one
+// output row: q|k|v, gate|up. Parts that share a weight type become one stacked matrix, so one
+// MatMul computes them; a part never changes another part's bits.
+//
+// Threads: immutable after Load.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "model/layers/step.h"
+#include "model/weights.h"
+
+namespace cairn {
+
+class Projection {
+ public:
+  struct Part {
+    std::string name;  // "blk.0.attn_q": NAME.weight [n, k], and NAME.bias [n] if the file has it
+    int64_t n;
+  };
+  // Errors: those of Weights::Matrix.
+  static Result<Projection> Load(Weights& weights, std::span<const Part> parts, int64_t k);
+
+  int64_t n() const { return n_; }  // of all parts
+  int64_t k() const { return k_; }
+  size_t bytes() const;  // of packed matrices and biases
+
+  // y [rows, ldy] = x [rows, k] W^T + bias; x contiguous. Uses scratch.activations.
+  void Apply(const Step& step, const float* x, int rows, float* y, int64_t ldy) const;
+
+ private:
+  struct Piece {
+    PackedMatrix matrix;
+    int64_t column;  // of its first output
+  };
+  std::vector<Piece> pieces_;
+  std::vector<float> bias_;  // [n], or empty
+  int64_t n_ = 0;
+  int64_t k_ = 0;
+  bool quantized_ = false;  // some piece reads the int8 form of x
+};
+
+}  // namespace cairn

@@ -1,0 +1,83 @@
+// What the layers of one Forward share: the rows, their positions and slices, and the scratch they
+// work in. A layer reads `normed`, writes `branch`; everything else in the scratch is its own while
+// it runs.
+//
+// Threads: one Step per Forward, on the engine thread; kernels split the work inside.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "kernels/attention.h"
+#include "kernels/kernel_context.h"
+#include "kernels/recurrent.h"
+#include "kernels/rope.h"
+#include "model/model.h"
+
+namespace cairn {
+
+// Widths of the scratch rows, the maximum over all layers of a model. A layer adds what it needs.
+struct ScratchNeeds {
+  int64_t hidden = 0;                       // width of the residual stream
+  int64_t projected = 0;                    // input projections: q|k|v, gate|up, ...
+  int64_t mixed = 0;                        // what the mixing operation puts out
+  int64_t staged = 0;                       // between the two: convolved q|k|v, gathered queries
+  int64_t gates = 0;                        // per-head scalars
+  int64_t matmul_k = 0;                     // widest matmul input
+  int64_t rope_half = 0;                    // RopeTable::half()
+  std::optional<AttentionShape> attention;  // the same in all layers
+};
+
+// All memory of a step. Owns it. Allocated once for rows_max rows.
+class ModelWorkspace : public Workspace {
+ public:
+  ModelWorkspace(const ScratchNeeds& needs, int rows_max, int logit_rows_max, int threads,
+                 int64_t positions_max);
+  size_t bytes() const override { return memory_.size(); }
+
+  const int rows_max;
+  const int logit_rows_max;
+  // Rows of float32, 64-byte aligned.
+  float* hidden;       // [rows, hidden]     residual stream
+  float* normed;       // [rows, hidden]     input of the layer
+  float* branch;       // [rows, hidden]     output of the layer, before it is added to the stream
+  float* projected;    // [rows, projected]
+  float* staged;       // [rows, staged]
+  float* mixed;        // [rows, mixed]
+  float* gates;        // [rows, gates]
+  float* head_rows;    // [logit_rows, hidden]
+  float* rope_cos;     // [rows, rope_half]
+  float* rope_sin;     // [rows, rope_half]
+  int64_t* positions;  // [rows]
+  std::span<std::byte> activations;  // ActivationBytes of the widest matmul
+  std::span<std::byte> attention;    // AttentionScratchBytes
+
+  // Grow to the most slices and taps ever seen, so a steady step allocates nothing.
+  std::vector<AttentionSlice> attention_slices;
+  std::vector<RecurrentSlice> recurrent_slices;
+  std::vector<StateTap> taps;
+
+ private:
+  AlignedBuffer memory_;
+};
+
+struct Step {
+  const KernelContext& ctx;
+  int rows;
+  std::span<const ForwardSlice> slices;
+  const RopeTable& rope;
+  RopeAngles angles;  // of the rows' positions
+  ModelWorkspace& scratch;
+
+  // The slices as the kernels want them: the layer's KV part at `kv_offset` of each block, the
+  // layer's state part at `state_offset` of each state buffer, taps included. Valid until the next
+  // call.
+  std::span<const AttentionSlice> AttentionSlices(size_t kv_offset) const;
+  std::span<const RecurrentSlice> RecurrentSlices(size_t state_offset) const;
+};
+
+}  // namespace cairn

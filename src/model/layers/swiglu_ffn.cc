@@ -1,0 +1,35 @@
+#include "model/layers/swiglu_ffn.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/vector_ops.h"
+
+namespace cairn {
+
+SwiGluFfn::SwiGluFfn(Projection gate_up, Projection down)
+    : gate_up_(std::move(gate_up)), down_(std::move(down)) {}
+
+Result<SwiGluFfn> SwiGluFfn::Load(Weights& weights, const std::string& prefix, int64_t hidden,
+                                  int64_t ffn) {
+  const Projection::Part gate_up[] = {{prefix + "ffn_gate", ffn}, {prefix + "ffn_up", ffn}};
+  const Projection::Part down[] = {{prefix + "ffn_down", hidden}};
+  ASSIGN_OR_RETURN(Projection in, Projection::Load(weights, gate_up, hidden));
+  ASSIGN_OR_RETURN(Projection out, Projection::Load(weights, down, ffn));
+  return SwiGluFfn(std::move(in), std::move(out));
+}
+
+void SwiGluFfn::AddNeeds(ScratchNeeds& needs) const {
+  needs.projected = std::max(needs.projected, gate_up_.n());
+  needs.mixed = std::max(needs.mixed, down_.k());
+  needs.matmul_k = std::max({needs.matmul_k, gate_up_.k(), down_.k()});
+}
+
+void SwiGluFfn::Forward(const Step& step) const {
+  ModelWorkspace& scratch = step.scratch;
+  gate_up_.Apply(step, scratch.normed, step.rows, scratch.projected, gate_up_.n());
+  SwiGluRows(step.ctx, scratch.projected, gate_up_.n(), step.rows, down_.k(), scratch.mixed);
+  down_.Apply(step, scratch.mixed, step.rows, scratch.branch, down_.n());
+}
+
+}  // namespace cairn

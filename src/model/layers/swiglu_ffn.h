@@ -1,0 +1,30 @@
+// The feed-forward block W_down (SiLU(W_gate x) * W_up x). Source: arXiv 2002.05202.
+//
+// Threads: immutable after Load.
+#pragma once
+
+#include <string>
+
+#include "model/layers/projection.h"
+#include "model/layers/step.h"
+
+namespace cairn {
+
+class SwiGluFfn {
+ public:
+  // PREFIX ffn_gate, ffn_up [ffn, hidden] and ffn_down [hidden, ffn].
+  static Result<SwiGluFfn> Load(Weights& weights, const std::string& prefix, int64_t hidden,
+                                int64_t ffn);
+
+  void AddNeeds(ScratchNeeds& needs) const;
+  size_t bytes() const { return gate_up_.bytes() + down_.bytes(); }
+
+  // branch = ffn(normed)
+  void Forward(const Step& step) const;
+
+ private:
+  SwiGluFfn(Projection gate_up, Projection down);
+  Projection gate_up_, down_;
+};
+
+}  // namespace cairn

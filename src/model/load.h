@@ -1,0 +1,28 @@
+// From a weights file to a Model. Start here.
+//
+// Threads: LoadModel runs on the caller's thread; the result is immutable.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/status.h"
+#include "kernels/attention.h"
+#include "model/gguf.h"
+#include "model/model.h"
+#include "model/weights.h"
+
+namespace cairn {
+
+struct LoadOptions {
+  KvType kv_type = KvType::kF16;
+  std::optional<int64_t> context_length;  // in force; else the length the file declares
+  Weights::Progress progress;             // bytes read so far, of all; may be empty
+};
+
+// The file may be closed afterwards. Errors: InvalidArgument (options), DataLoss (broken file),
+// Unsupported (architecture, tensor type, or a tensor this version would have to leave out).
+Result<std::unique_ptr<Model>> LoadModel(const GgufFile& file, const LoadOptions& options = {});
+
+}  // namespace cairn

@@ -1,0 +1,182 @@
+// Qwen3.5 (GGUF architecture "qwen35"): Gated DeltaNet layers, gated full attention in every n-th,
+// SwiGLU everywhere. Everything this architecture is, is here.
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "model/decoder_model.h"
+#include "model/layers/attention_layer.h"
+#include "model/layers/gated_delta_layer.h"
+#include "model/layers/swiglu_ffn.h"
+#include "model/qwen35_config.h"
+#include "model/reference/architectures.h"
+#include "model/registry.h"
+#include "model/state_export.h"
+
+namespace cairn {
+namespace {
+
+struct Qwen35Layer {
+  std::vector<float> mixer_norm;  // [hidden]
+  std::variant<AttentionLayer, GatedDeltaLayer> mixer;
+  std::vector<float> ffn_norm;  // [hidden]
+  SwiGluFfn ffn;
+};
+
+class Qwen35Model final : public DecoderModel {
+ public:
+  static Result<std::unique_ptr<Model>> Load(const GgufFile& file, Weights& weights,
+                                             const LoadOptions& options);
+
+  void Forward(const KernelContext& ctx, const ForwardBatch& batch,
+               Workspace& workspace) const override {
+    const Step step = Begin(ctx, batch, workspace);
+    for (const Qwen35Layer& layer : layers_) {
+      Norm(step, layer.mixer_norm);
+      std::visit([&](const auto& mixer) { mixer.Forward(step); }, layer.mixer);
+      AddBranch(step);
+      Norm(step, layer.ffn_norm);
+      layer.ffn.Forward(step);
+      AddBranch(step);
+    }
+    Finish(step, batch);
+  }
+
+  std::vector<StateTensor> ExportState(const std::byte* state, std::span<std::byte* const> blocks,
+                                       int64_t position) const override;
+
+ private:
+  using DecoderModel::DecoderModel;
+  Result<Qwen35Layer> LoadLayer(Weights& weights, const Qwen35Config& config, int index,
+                                int& next_part);
+
+  std::vector<Qwen35Layer> layers_;
+};
+
+Result<ModelPlan> Plan(const Qwen35Config& config, KvType kv_type) {
+  ModelPlan plan;
+  plan.decoder = config.decoder;
+  const size_t kv_bytes = config.decoder.attention_shape(kv_type).layer_bytes() / kBlockPositions;
+  const size_t conv_floats =
+      GatedDeltaLayer::ConvShape(config.delta, config.conv_kernel).state_floats();
+  std::vector<StatePart> parts;  // in the order LoadLayer takes them
+  for (int i = 0; i < config.decoder.layer_count; ++i) {
+    if (config.IsAttention(i)) {
+      parts.push_back({i, FullKv{kv_bytes}});
+      ++plan.attention_layers;
+    } else {
+      parts.push_back({i, Conv{conv_floats * sizeof(float)}});
+      parts.push_back({i, Recurrent{config.delta.state_floats() * sizeof(float)}});
+      ++plan.recurrent_layers;
+    }
+  }
+  ASSIGN_OR_RETURN(plan.layout, StateLayout::Create(std::move(parts),
+                                                    config.decoder.hidden_size * sizeof(float)));
+  return plan;
+}
+
+Result<std::unique_ptr<Model>> Qwen35Model::Load(const GgufFile& file, Weights& weights,
+                                                 const LoadOptions& options) {
+  ASSIGN_OR_RETURN(const Qwen35Config config, ReadQwen35Config(file));
+  ASSIGN_OR_RETURN(ModelPlan plan, Plan(config, options.kv_type));
+  std::unique_ptr<Qwen35Model> model(
+      new Qwen35Model(config.decoder, std::move(plan.layout),
+                      MakeRopeTable(config.decoder, RopePairs::kHalfSplit), options.kv_type));
+  RETURN_IF_ERROR(model->LoadFrame(weights));
+  int next_part = 0;
+  for (int i = 0; i < config.decoder.layer_count; ++i) {
+    ASSIGN_OR_RETURN(Qwen35Layer layer, model->LoadLayer(weights, config, i, next_part));
+    model->layers_.push_back(std::move(layer));
+  }
+  model->FinishLoad(file, weights, options);
+  return std::unique_ptr<Model>(std::move(model));
+}
+
+Result<Qwen35Layer> Qwen35Model::LoadLayer(Weights& weights, const Qwen35Config& config, int index,
+                                           int& next_part) {
+  const std::string prefix = "blk." + std::to_string(index) + ".";
+  const DecoderConfig& c = config.decoder;
+  const auto load_attention = [&]() -> Result<AttentionLayer> {
+    AttentionLayer::HeadNorms norms{.q = {}, .k = {}, .eps = c.norm_eps};
+    ASSIGN_OR_RETURN(norms.q, weights.Vector(prefix + "attn_q_norm.weight", c.head_dim));
+    ASSIGN_OR_RETURN(norms.k, weights.Vector(prefix + "attn_k_norm.weight", c.head_dim));
+    const AttentionLayer::Options options{.shape = attention_shape(),
+                                          .gate = OutputGate::kSigmoid,
+                                          .kv_offset = layout().kv_offset(next_part++)};
+    return AttentionLayer::Load(weights, prefix, c.hidden_size, options, std::move(norms));
+  };
+  const auto load_delta = [&]() -> Result<GatedDeltaLayer> {
+    GatedDeltaLayer::Options options{
+        .shape = config.delta, .conv_kernel = config.conv_kernel, .norm_eps = c.norm_eps};
+    options.conv_offset = layout().state_offset(next_part++);
+    options.delta_offset = layout().state_offset(next_part++);
+    return GatedDeltaLayer::Load(weights, prefix, c.hidden_size, options);
+  };
+  const auto load_mixer = [&]() -> Result<std::variant<AttentionLayer, GatedDeltaLayer>> {
+    using Mixer = std::variant<AttentionLayer, GatedDeltaLayer>;
+    if (config.IsAttention(index)) {
+      ASSIGN_OR_RETURN(AttentionLayer attention, load_attention());
+      attention.AddNeeds(needs());
+      return Mixer(std::move(attention));
+    }
+    ASSIGN_OR_RETURN(GatedDeltaLayer delta, load_delta());
+    delta.AddNeeds(needs());
+    return Mixer(std::move(delta));
+  };
+  ASSIGN_OR_RETURN(auto mixer_norm, weights.Vector(prefix + "attn_norm.weight", c.hidden_size));
+  ASSIGN_OR_RETURN(auto mixer, load_mixer());
+  ASSIGN_OR_RETURN(auto ffn_norm,
+                   weights.Vector(prefix + "post_attention_norm.weight", c.hidden_size));
+  ASSIGN_OR_RETURN(SwiGluFfn ffn, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
+  ffn.AddNeeds(needs());
+  return Qwen35Layer{std::move(mixer_norm), std::move(mixer), std::move(ffn_norm), std::move(ffn)};
+}
+
+std::vector<StateTensor> Qwen35Model::ExportState(const std::byte* state,
+                                                  std::span<std::byte* const> blocks,
+                                                  int64_t position) const {
+  std::vector<StateTensor> out;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    std::vector<StateTensor> tensors;
+    if (const auto* attention = std::get_if<AttentionLayer>(&layers_[i].mixer)) {
+      tensors = ExportKv(i, attention_shape(), RopePairs::kHalfSplit,
+                         attention->options().kv_offset, blocks, position);
+    } else {
+      const auto& options = std::get<GatedDeltaLayer>(layers_[i].mixer).options();
+      tensors = ExportGatedDelta(i, options.shape, options.conv_kernel,
+                                 reinterpret_cast<const float*>(state + options.conv_offset),
+                                 reinterpret_cast<const float*>(state + options.delta_offset));
+    }
+    std::move(tensors.begin(), tensors.end(), std::back_inserter(out));
+  }
+  return out;
+}
+
+// Layers of multi-token prediction lie behind the text model's.
+bool IsPredictionTensor(const GgufFile& file, std::string_view name) {
+  const auto config = ReadQwen35Config(file);
+  if (!config.ok() || !name.starts_with("blk.")) return false;
+  int layer = 0;
+  for (const char c : name.substr(4, 5)) {
+    if (c < '0' || c > '9') break;
+    layer = layer * 10 + (c - '0');
+  }
+  return layer >= config->decoder.layer_count;
+}
+
+}  // namespace
+
+const Architecture kQwen35Architecture = {
+    .name = "qwen35",
+    .plan = [](const GgufFile& file, KvType kv_type) -> Result<ModelPlan> {
+      ASSIGN_OR_RETURN(const Qwen35Config config, ReadQwen35Config(file));
+      return Plan(config, kv_type);
+    },
+    .load = Qwen35Model::Load,
+    .load_reference = reference::LoadQwen35Reference,
+    .ignores = IsPredictionTensor,
+};
+
+}  // namespace cairn

@@ -1,0 +1,38 @@
+#include "model/qwen35_config.h"
+
+#include <string>
+
+namespace cairn {
+
+Result<Qwen35Config> ReadQwen35Config(const GgufFile& file) {
+  constexpr std::string_view kArch = "qwen35";
+  Qwen35Config config;
+  ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(file, kArch));
+  DecoderConfig& decoder = config.decoder;
+  ASSIGN_OR_RETURN(const int predict_layers,
+                   ReadSize(file, kArch, "nextn_predict_layers", 0, decoder.layer_count - 1, 0));
+  decoder.layer_count -= predict_layers;
+  ASSIGN_OR_RETURN(config.full_attention_interval,
+                   ReadSize(file, kArch, "full_attention_interval", 1, 1 << 16, 4));
+  ASSIGN_OR_RETURN(config.conv_kernel, ReadSize(file, kArch, "ssm.conv_kernel", 2, 8));
+
+  GatedDeltaShape& delta = config.delta;
+  delta.map = DeltaHeadMap::kTiled;
+  ASSIGN_OR_RETURN(delta.key_heads, ReadSize(file, kArch, "ssm.group_count", 1, 4096));
+  ASSIGN_OR_RETURN(delta.value_heads, ReadSize(file, kArch, "ssm.time_step_rank", 1, 4096));
+  ASSIGN_OR_RETURN(delta.key_dim, ReadSize(file, kArch, "ssm.state_size", 1, 256));
+  ASSIGN_OR_RETURN(const int inner, ReadSize(file, kArch, "ssm.inner_size", 1, 1 << 20));
+  if (delta.value_heads % delta.key_heads != 0 || inner % delta.value_heads != 0) {
+    return DataLoss("[model] Gated DeltaNet sizes do not divide: inner size " +
+                    std::to_string(inner) + ", " + std::to_string(delta.value_heads) +
+                    " value heads, " + std::to_string(delta.key_heads) + " key heads");
+  }
+  delta.value_dim = inner / delta.value_heads;
+  if (delta.value_dim % 16 != 0) {
+    return Unsupported("[model] Gated DeltaNet value heads of " + std::to_string(delta.value_dim) +
+                       "; wanted a multiple of 16");
+  }
+  return config;
+}
+
+}  // namespace cairn

@@ -1,0 +1,22 @@
+// Hyperparameters of Qwen3.5: Gated DeltaNet layers with gated full attention in every n-th.
+#pragma once
+
+#include "kernels/gated_delta.h"
+#include "model/config.h"
+
+namespace cairn {
+
+struct Qwen35Config {
+  DecoderConfig decoder;
+  GatedDeltaShape delta;
+  int conv_kernel = 0;
+  int full_attention_interval = 0;
+
+  bool IsAttention(int layer) const { return (layer + 1) % full_attention_interval == 0; }
+};
+
+// Errors: those of ReadDecoderConfig. Layers for multi-token prediction at the end of the file are
+// not counted.
+Result<Qwen35Config> ReadQwen35Config(const GgufFile& file);
+
+}  // namespace cairn

@@ -1,0 +1,278 @@
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/qwen35_config.h"
+#include "model/reference/architectures.h"
+#include "model/reference/reference_math.h"
+
+namespace cairn::reference {
+namespace {
+
+// Value heads lie in the file tiled over the key heads: head j * key_heads + g of the file is head
+// g * (value_heads / key_heads) + j of the checkpoint.
+int CheckpointHead(const GatedDeltaShape& shape, int file_head) {
+  const int repeat = shape.value_heads / shape.key_heads;
+  return file_head % shape.key_heads * repeat + file_head / shape.key_heads;
+}
+
+struct DeltaNet {
+  Matrix qkv, z, b, a, out;
+  Row conv;  // [channels, K]
+  Row a_neg, dt_bias, norm;
+};
+
+struct Attention {
+  Matrix q, k, v, out;  // q: query(d) gate(d) for each head
+  Row q_norm, k_norm;
+};
+
+struct Layer {
+  Row mixer_norm, ffn_norm;
+  std::optional<DeltaNet> delta;
+  std::optional<Attention> attention;
+  SwiGlu ffn;
+};
+
+class Qwen35Reference final : public ReferenceModel {
+ public:
+  static Result<std::unique_ptr<ReferenceModel>> Load(const GgufFile& file);
+  Output Run(std::span<const Token> tokens, std::span<const int> rows) const override;
+
+ private:
+  Rows RunDelta(const DeltaNet& net, const Rows& x, const std::string& tag,
+                std::vector<StateTensor>& states) const;
+  Rows Convolve(const DeltaNet& net, const Rows& qkv) const;
+  Rows DeltaRule(const Rows& qkv, const Rows& g, const Rows& beta, Rows& memory) const;
+  Rows RunAttention(const Attention& net, const Rows& x, const std::string& tag,
+                    std::vector<StateTensor>& states) const;
+  StateTensor ConvState(const Rows& qkv, const std::string& tag) const;
+  StateTensor DeltaState(const Rows& memory, const std::string& tag) const;
+
+  Qwen35Config config_;
+  std::vector<double> inv_freq_;
+  Matrix embedding_, head_;
+  Row final_norm_;
+  std::vector<Layer> layers_;
+};
+
+ReferenceModel::Output Qwen35Reference::Run(std::span<const Token> tokens,
+                                            std::span<const int> rows) const {
+  const DecoderConfig& c = config_.decoder;
+  Output output;
+  Rows x;
+  for (const Token token : tokens) {
+    const auto row = embedding_.w.begin() + int64_t{token} * c.hidden_size;
+    x.emplace_back(row, row + c.hidden_size);
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    const std::string tag = "layer" + std::to_string(i) + "_";
+    const Rows y = RmsNorm(x, layer.mixer_norm, c.norm_eps);
+    Add(x, layer.delta.has_value() ? RunDelta(*layer.delta, y, tag, output.states)
+                                   : RunAttention(*layer.attention, y, tag, output.states));
+    Add(x, layer.ffn(RmsNorm(x, layer.ffn_norm, c.norm_eps)));
+  }
+  for (const int row : rows) {
+    output.logits.push_back(head_(RmsNorm(x[row], final_norm_, c.norm_eps)));
+  }
+  return output;
+}
+
+Rows Qwen35Reference::RunDelta(const DeltaNet& net, const Rows& x, const std::string& tag,
+                               std::vector<StateTensor>& states) const {
+  const GatedDeltaShape& s = config_.delta;
+  const Rows qkv = net.qkv(x), z = net.z(x);
+  Rows g = net.a(x), beta = net.b(x);
+  for (size_t t = 0; t < x.size(); ++t) {
+    for (int h = 0; h < s.value_heads; ++h) {
+      g[t][h] = std::exp(net.a_neg[h] * Softplus(g[t][h] + net.dt_bias[h]));
+      beta[t][h] = Sigmoid(beta[t][h]);
+    }
+  }
+  Rows memory(s.value_heads, Row(int64_t{s.value_dim} * s.key_dim, 0.0));  // [Hv][dv, dk]
+  Rows o = DeltaRule(Convolve(net, qkv), g, beta, memory);
+  o = RmsNorm(o, net.norm, config_.decoder.norm_eps);
+  for (size_t t = 0; t < x.size(); ++t) {
+    for (size_t i = 0; i < o[t].size(); ++i) o[t][i] *= Silu(z[t][i]);
+  }
+  states.push_back(ConvState(qkv, tag));
+  states.push_back(DeltaState(memory, tag));
+  return net.out(o);
+}
+
+// SiLU(sum_j w[c, j] u[t - K + 1 + j][c]), zeros before the start.
+Rows Qwen35Reference::Convolve(const DeltaNet& net, const Rows& qkv) const {
+  const int64_t taps = config_.conv_kernel;
+  Rows y = qkv;
+  for (int64_t t = 0; t < static_cast<int64_t>(qkv.size()); ++t) {
+    for (size_t c = 0; c < qkv[t].size(); ++c) {
+      double sum = 0;
+      for (int64_t j = 0; j < taps; ++j) {
+        const int64_t source = t - taps + 1 + j;
+        if (source >= 0) sum += net.conv[c * taps + j] * qkv[source][c];
+      }
+      y[t][c] = Silu(sum);
+    }
+  }
+  return y;
+}
+
+Rows Qwen35Reference::DeltaRule(const Rows& qkv, const Rows& g, const Rows& beta,
+                                Rows& memory) const {
+  const GatedDeltaShape& s = config_.delta;
+  const int dk = s.key_dim, dv = s.value_dim;
+  const auto unit = [&](const double* x) {
+    Row y(x, x + dk);
+    double squares = 1e-6;
+    for (const double value : y) squares += value * value;
+    for (double& value : y) value /= std::sqrt(squares);
+    return y;
+  };
+  Rows out(qkv.size(), Row(int64_t{s.value_heads} * dv));
+  for (size_t t = 0; t < qkv.size(); ++t) {
+    for (int h = 0; h < s.value_heads; ++h) {
+      const int key_head = h % s.key_heads;
+      const Row q = unit(&qkv[t][int64_t{key_head} * dk]);
+      const Row k = unit(&qkv[t][int64_t{s.key_heads + key_head} * dk]);
+      const double* v = &qkv[t][int64_t{2} * s.key_heads * dk + int64_t{h} * dv];
+      for (int i = 0; i < dv; ++i) {
+        double* row = &memory[h][int64_t{i} * dk];  // S[i, :]
+        double read = 0, result = 0;
+        for (int j = 0; j < dk; ++j) row[j] *= g[t][h];
+        for (int j = 0; j < dk; ++j) read += row[j] * k[j];
+        for (int j = 0; j < dk; ++j) row[j] += beta[t][h] * (v[i] - read) * k[j];
+        for (int j = 0; j < dk; ++j) result += row[j] * q[j];
+        out[t][int64_t{h} * dv + i] = result / std::sqrt(static_cast<double>(dk));
+      }
+    }
+  }
+  return out;
+}
+
+Rows Qwen35Reference::RunAttention(const Attention& net, const Rows& x, const std::string& tag,
+                                   std::vector<StateTensor>& states) const {
+  const DecoderConfig& c = config_.decoder;
+  const int64_t d = c.head_dim;
+  const Rows q_gate = net.q(x);
+  Rows q(x.size()), gate(x.size());
+  for (size_t t = 0; t < x.size(); ++t) {
+    for (int h = 0; h < c.heads; ++h) {
+      const auto at = q_gate[t].begin() + 2 * h * d;
+      q[t].insert(q[t].end(), at, at + d);
+      gate[t].insert(gate[t].end(), at + d, at + 2 * d);
+    }
+  }
+  q = RmsNorm(q, net.q_norm, c.norm_eps);
+  Rows k = RmsNorm(net.k(x), net.k_norm, c.norm_eps);
+  const Rows v = net.v(x);
+  Rotate(q, inv_freq_, d, /*half_split=*/true);
+  Rotate(k, inv_freq_, d, /*half_split=*/true);
+  Rows o = CausalAttention(q, k, v, c.heads, c.kv_heads, d);
+  for (size_t t = 0; t < x.size(); ++t) {
+    for (size_t i = 0; i < o[t].size(); ++i) o[t][i] *= Sigmoid(gate[t][i]);
+  }
+  states.push_back(KvState(tag + "k", k, c.kv_heads, d));
+  states.push_back(KvState(tag + "v", v, c.kv_heads, d));
+  return net.out(o);
+}
+
+StateTensor Qwen35Reference::ConvState(const Rows& qkv, const std::string& tag) const {
+  const GatedDeltaShape& s = config_.delta;
+  const int64_t inputs = config_.conv_kernel - 1, channels = qkv[0].size();
+  const int64_t v_begin = int64_t{2} * s.key_heads * s.key_dim;
+  StateTensor out{tag + "conv", {inputs, channels}, std::vector<float>(inputs * channels)};
+  for (int64_t row = 0; row < inputs; ++row) {
+    const int64_t t = static_cast<int64_t>(qkv.size()) - inputs + row;
+    for (int64_t c = 0; c < channels && t >= 0; ++c) {
+      int64_t to = c;
+      if (c >= v_begin) {
+        const int head = static_cast<int>((c - v_begin) / s.value_dim);
+        to = v_begin + int64_t{CheckpointHead(s, head)} * s.value_dim + (c - v_begin) % s.value_dim;
+      }
+      out.data[row * channels + to] = static_cast<float>(qkv[t][c]);
+    }
+  }
+  return out;
+}
+
+StateTensor Qwen35Reference::DeltaState(const Rows& memory, const std::string& tag) const {
+  const GatedDeltaShape& s = config_.delta;
+  const int64_t head_size = int64_t{s.value_dim} * s.key_dim;
+  StateTensor out{tag + "delta",
+                  {s.value_heads, s.value_dim, s.key_dim},
+                  std::vector<float>(s.value_heads * head_size)};
+  for (int h = 0; h < s.value_heads; ++h) {
+    float* to = &out.data[CheckpointHead(s, h) * head_size];
+    for (int64_t i = 0; i < head_size; ++i) to[i] = static_cast<float>(memory[h][i]);
+  }
+  return out;
+}
+
+Result<DeltaNet> LoadDelta(const GgufFile& file, const std::string& p, const Qwen35Config& c) {
+  const GatedDeltaShape& s = c.delta;
+  const int64_t hidden = c.decoder.hidden_size;
+  const int64_t value_width = int64_t{s.value_heads} * s.value_dim;
+  const int64_t channels = int64_t{2} * s.key_heads * s.key_dim + value_width;
+  DeltaNet net;
+  ASSIGN_OR_RETURN(net.qkv, LoadMatrix(file, p + "attn_qkv", channels, hidden));
+  ASSIGN_OR_RETURN(net.z, LoadMatrix(file, p + "attn_gate", value_width, hidden));
+  ASSIGN_OR_RETURN(net.b, LoadMatrix(file, p + "ssm_beta", s.value_heads, hidden));
+  ASSIGN_OR_RETURN(net.a, LoadMatrix(file, p + "ssm_alpha", s.value_heads, hidden));
+  ASSIGN_OR_RETURN(net.out, LoadMatrix(file, p + "ssm_out", hidden, value_width));
+  ASSIGN_OR_RETURN(net.conv, LoadVector(file, p + "ssm_conv1d.weight", channels * c.conv_kernel));
+  ASSIGN_OR_RETURN(net.a_neg, LoadVector(file, p + "ssm_a", s.value_heads));
+  ASSIGN_OR_RETURN(net.dt_bias, LoadVector(file, p + "ssm_dt.bias", s.value_heads));
+  ASSIGN_OR_RETURN(net.norm, LoadVector(file, p + "ssm_norm.weight", s.value_dim));
+  return net;
+}
+
+Result<Attention> LoadAttention(const GgufFile& file, const std::string& p,
+                                const DecoderConfig& c) {
+  const int64_t q_width = int64_t{c.heads} * c.head_dim,
+                kv_width = int64_t{c.kv_heads} * c.head_dim;
+  Attention net;
+  ASSIGN_OR_RETURN(net.q, LoadMatrix(file, p + "attn_q", 2 * q_width, c.hidden_size));
+  ASSIGN_OR_RETURN(net.k, LoadMatrix(file, p + "attn_k", kv_width, c.hidden_size));
+  ASSIGN_OR_RETURN(net.v, LoadMatrix(file, p + "attn_v", kv_width, c.hidden_size));
+  ASSIGN_OR_RETURN(net.out, LoadMatrix(file, p + "attn_output", c.hidden_size, q_width));
+  ASSIGN_OR_RETURN(net.q_norm, LoadVector(file, p + "attn_q_norm.weight", c.head_dim));
+  ASSIGN_OR_RETURN(net.k_norm, LoadVector(file, p + "attn_k_norm.weight", c.head_dim));
+  return net;
+}
+
+Result<std::unique_ptr<ReferenceModel>> Qwen35Reference::Load(const GgufFile& file) {
+  auto model = std::make_unique<Qwen35Reference>();
+  ASSIGN_OR_RETURN(model->config_, ReadQwen35Config(file));
+  const DecoderConfig& c = model->config_.decoder;
+  model->inv_freq_ = Frequencies(c);
+  ASSIGN_OR_RETURN(model->embedding_, LoadMatrix(file, "token_embd", c.vocab_size, c.hidden_size));
+  ASSIGN_OR_RETURN(model->head_,
+                   LoadMatrix(file, c.tied ? "token_embd" : "output", c.vocab_size, c.hidden_size));
+  ASSIGN_OR_RETURN(model->final_norm_, LoadVector(file, "output_norm.weight", c.hidden_size));
+  for (int i = 0; i < c.layer_count; ++i) {
+    const std::string p = "blk." + std::to_string(i) + ".";
+    Layer layer;
+    ASSIGN_OR_RETURN(layer.mixer_norm, LoadVector(file, p + "attn_norm.weight", c.hidden_size));
+    ASSIGN_OR_RETURN(layer.ffn_norm,
+                     LoadVector(file, p + "post_attention_norm.weight", c.hidden_size));
+    ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, p, c.hidden_size, c.ffn_size));
+    if (model->config_.IsAttention(i)) {
+      ASSIGN_OR_RETURN(layer.attention, LoadAttention(file, p, c));
+    } else {
+      ASSIGN_OR_RETURN(layer.delta, LoadDelta(file, p, model->config_));
+    }
+    model->layers_.push_back(std::move(layer));
+  }
+  return std::unique_ptr<ReferenceModel>(std::move(model));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ReferenceModel>> LoadQwen35Reference(const GgufFile& file) {
+  return Qwen35Reference::Load(file);
+}
+
+}  // namespace cairn::reference

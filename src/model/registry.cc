@@ -1,0 +1,24 @@
+#include "model/registry.h"
+
+#include <array>
+
+namespace cairn {
+
+std::span<const Architecture* const> Architectures() {
+  static constexpr std::array<const Architecture*, 2> kAll = {&kQwen35Architecture,
+                                                              &kLlamaArchitecture};
+  return kAll;
+}
+
+Result<const Architecture*> ArchitectureOf(const GgufFile& file) {
+  ASSIGN_OR_RETURN(const std::string_view name, file.GetString("general.architecture"));
+  std::string known;
+  for (const Architecture* architecture : Architectures()) {
+    if (architecture->name == name) return architecture;
+    known += (known.empty() ? "" : ", ") + std::string(architecture->name);
+  }
+  return Unsupported("[model] unknown architecture '" + std::string(name.substr(0, 64)) +
+                     "'; this version knows " + known);
+}
+
+}  // namespace cairn

@@ -1,0 +1,45 @@
+// The architectures this build knows. To add one: write its file with an `Architecture` at the end,
+// name it in registry.cc, and give it golden fixtures.
+//
+// Threads: constants and pure functions.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "model/config.h"
+#include "model/load.h"
+#include "model/reference/reference_model.h"
+#include "state/state_layout.h"
+
+namespace cairn {
+
+// What a file's metadata says, before any weight is read.
+struct ModelPlan {
+  DecoderConfig decoder;
+  StateLayout layout;
+  int attention_layers = 0;
+  int recurrent_layers = 0;
+};
+
+struct Architecture {
+  std::string_view name;  // general.architecture
+  Result<ModelPlan> (*plan)(const GgufFile& file, KvType kv_type);
+  Result<std::unique_ptr<Model>> (*load)(const GgufFile& file, Weights& weights,
+                                         const LoadOptions& options);
+  Result<std::unique_ptr<ReferenceModel>> (*load_reference)(const GgufFile& file);
+  // True for a tensor of the file that the text model does not need (multi-token prediction).
+  bool (*ignores)(const GgufFile& file, std::string_view tensor_name);
+};
+
+// Errors: Unsupported for an unknown name, listing the known ones; DataLoss without a name.
+Result<const Architecture*> ArchitectureOf(const GgufFile& file);
+std::span<const Architecture* const> Architectures();
+
+extern const Architecture kQwen35Architecture;
+extern const Architecture kLlamaArchitecture;
+
+}  // namespace cairn

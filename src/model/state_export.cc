@@ -1,0 +1,79 @@
+#include "model/state_export.h"
+
+#include <cstring>
+
+#include "kernels/quant.h"
+
+namespace cairn {
+namespace {
+
+float ReadKv(KvType type, const std::byte* values, int64_t index) {
+  if (type == KvType::kF32) {
+    float value;
+    std::memcpy(&value, values + index * 4, sizeof value);
+    return value;
+  }
+  uint16_t half;
+  std::memcpy(&half, values + index * 2, sizeof half);
+  return HalfToFloat(half);
+}
+
+// Value heads are tiled over the key heads in GGUF; the checkpoint groups them by key head.
+int64_t CheckpointHead(const GatedDeltaShape& shape, int64_t head) {
+  if (shape.map == DeltaHeadMap::kGrouped) return head;
+  const int repeat = shape.value_heads / shape.key_heads;
+  return head % shape.key_heads * repeat + head / shape.key_heads;
+}
+
+}  // namespace
+
+std::vector<StateTensor> ExportKv(int layer, const AttentionShape& shape, RopePairs pairs,
+                                  size_t kv_offset, std::span<std::byte* const> blocks,
+                                  int64_t tokens) {
+  const int64_t d = shape.head_dim, heads = shape.kv_heads;
+  const std::string tag = "layer" + std::to_string(layer) + "_";
+  StateTensor k{tag + "k", {heads, tokens, d}, std::vector<float>(heads * tokens * d)};
+  StateTensor v{tag + "v", {heads, tokens, d}, std::vector<float>(heads * tokens * d)};
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      // In a block, for each head: K [d][64], then V [64][d].
+      const std::byte* head = blocks[t / kBlockPositions] + kv_offset +
+                              2 * h * d * kBlockPositions * KvTypeBytes(shape.kv_type);
+      const int64_t row = t % kBlockPositions;
+      for (int64_t i = 0; i < d; ++i) {
+        // GGUF llama keeps a pair of the rotation side by side, the checkpoint half a head apart.
+        const int64_t to = pairs == RopePairs::kInterleaved ? i % 2 * (d / 2) + i / 2 : i;
+        const int64_t out = (h * tokens + t) * d;
+        k.data[out + to] = ReadKv(shape.kv_type, head, i * kBlockPositions + row);
+        v.data[out + i] = ReadKv(shape.kv_type, head, (kBlockPositions + row) * d + i);
+      }
+    }
+  }
+  return {std::move(k), std::move(v)};
+}
+
+std::vector<StateTensor> ExportGatedDelta(int layer, const GatedDeltaShape& shape, int conv_kernel,
+                                          const float* conv, const float* delta) {
+  const int64_t dk = shape.key_dim, dv = shape.value_dim, value_heads = shape.value_heads;
+  const int64_t v_begin = 2 * shape.key_heads * dk, channels = v_begin + value_heads * dv;
+  const int64_t inputs = conv_kernel - 1;
+  const std::string tag = "layer" + std::to_string(layer) + "_";
+  StateTensor c{tag + "conv", {inputs, channels}, std::vector<float>(inputs * channels)};
+  for (int64_t i = 0; i < inputs * channels; ++i) {
+    const int64_t channel = i % channels, in_v = channel - v_begin;
+    const int64_t to =
+        in_v < 0 ? channel : v_begin + CheckpointHead(shape, in_v / dv) * dv + in_v % dv;
+    c.data[i - channel + to] = conv[i];
+  }
+  StateTensor s{tag + "delta", {value_heads, dv, dk}, std::vector<float>(value_heads * dv * dk)};
+  for (int64_t h = 0; h < value_heads; ++h) {
+    for (int64_t i = 0; i < dk; ++i) {
+      for (int64_t j = 0; j < dv; ++j) {
+        s.data[(CheckpointHead(shape, h) * dv + j) * dk + i] = delta[(h * dk + i) * dv + j];
+      }
+    }
+  }
+  return {std::move(c), std::move(s)};
+}
+
+}  // namespace cairn
