@@ -5,13 +5,18 @@
 // the same for 1 row and for 512, on every CPU level, for every thread count and whatever rows
 // share the call:
 //   float weights:     acc = fma(w[k], x[k], acc), k ascending; w converted exactly to f32.
-//   quantised weights: x is quantised per row and per block of 32 (quant.h): x ~ a_scale[b] *
-//   a[b][0..31], a int8.
+//   quantised weights: x is quantised per row and per block of 32 (QuantizeRow in quant.h):
+//     x ~ a_scale[b] * a[b][0..31], a int8. Weights are w_scale * (u - zero) + w_min, u unsigned.
 //     acc = +0; for each block b of 32, ascending:
-//       acc = fma(float(isum), w_scale[b] * a_scale[b], acc)            isum = exact int32 sum of
-//       (u - zero) * a acc = fma(w_min[b], a_scale[b] * float(sum(a)), acc)             only types
-//       with a minimum (Q4_1, Q5_1, Q4_K, Q5_K; sign folded in)
-//     Q6_K has a scale per 16: two such fma per block of 32, lower half first.
+//       acc = fma(float(isum), w_scale * a_scale[b], acc)    isum: the exact int32 sum of
+//                                                            (u - zero) * a over the block; |isum|
+//                                                            < 2^24, so float(isum) is exact
+//       acc = fma(w_min, a_scale[b] * float(sum(a)), acc)    only types with a minimum
+//     Q6_K has a scale per 16: the first fma twice per block, lower 16 first.
+//     w_scale: d (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0); d * sc (Q4_K, Q5_K: sc 6 bits; Q6_K: sc int8),
+//     exact in f32. w_min: m (Q4_1, Q5_1); -(dmin * m6) (Q4_K, Q5_K), exact. zero: 8 (Q4_0), 16
+//     (Q5_0), 32 (Q6_K), 128 (Q8_0 as stored), 0 (types with a minimum). Each product of two floats
+//     is rounded once.
 //   Threads split n, never k.
 //
 // Threads: a PackedMatrix is immutable after Pack and shared freely. MatMul runs on the caller's
@@ -67,10 +72,9 @@ class PackedMatrix {
 struct Activations {
   int rows = 0;
   int64_t k = 0;
-  const float* x = nullptr;      // [rows, k]
-  const int8_t* q = nullptr;     // [rows, k]          null unless quantised
-  const float* scale = nullptr;  // [rows, k / 32]
-  const int32_t* sum = nullptr;  // [rows, k / 32]     sum of the block's int8
+  const float* x = nullptr;                 // [rows, k]
+  const int8_t* q = nullptr;                // [rows, k], null unless quantised
+  const ActivationBlock* blocks = nullptr;  // [rows, k / 32]
 };
 // Workspace bytes for the int8 form of [rows, k].
 size_t ActivationBytes(int rows, int64_t k);
@@ -80,7 +84,7 @@ Activations PrepareActivations(const KernelContext& ctx, const float* x, int row
                                std::span<std::byte> workspace);
 // Activations for float weights only: no int8 form.
 inline Activations FloatActivations(const float* x, int rows, int64_t k) {
-  return {rows, k, x, nullptr, nullptr, nullptr};
+  return {rows, k, x, nullptr, nullptr};
 }
 
 // y [rows, ldy] (ldy >= n floats a row; columns n.. untouched). REQUIRES: a.k == w.k(); int8 form

@@ -10,9 +10,9 @@
 #include <span>
 #include <string_view>
 
-namespace cairn {
+#include "kernels/weight_type.h"
 
-enum class WeightType { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
+namespace cairn {
 
 const char* WeightTypeName(WeightType type);  // "Q4_K", ... as GGUF spells it
 std::optional<WeightType> WeightTypeFromGgml(
@@ -37,11 +37,15 @@ inline float BFloat16ToFloat(uint16_t b) {
 // One row in file layout -> float32 [k]. The definition of what each type means.
 void DequantizeRow(WeightType type, std::span<const std::byte> row, std::span<float> out);
 
-// int8 form of one row x [k], k % 32 == 0: per block of 32, amax = max |x|; scale = amax / 127;
-// q = round-to-nearest-even(x * (127 / amax)) (amax == 0, NaN or inf -> documented in quant.cc);
-// sum = sum of q. Equal in bits on every level; a row never sees another row.
+// int8 form of one row x [k], k % 32 == 0. Per block of 32, with amax = max |x|:
+//   a NaN or an infinity in the block:  scale = NaN (0x7fc00000), q = 0: its products are NaN, and
+//                                       no other row sees it;
+//   amax < 2^-100:                      scale = 0, q = 0 (127 / amax would overflow);
+//   else                                scale = amax / 127, q = round-half-even(x * (127 / amax)),
+//                                       so |q| <= 127.
+// blocks [k / 32]. Equal in bits on every level.
 struct KernelContext;
-void QuantizeRow(const KernelContext& ctx, const float* x, int64_t k, int8_t* q, float* scale,
-                 int32_t* sum);
+void QuantizeRow(const KernelContext& ctx, const float* x, int64_t k, int8_t* q,
+                 ActivationBlock* blocks);
 
 }  // namespace cairn

@@ -1,0 +1,92 @@
+#include "kernels/matmul.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/matmul_panel.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kPanelColumns = 32;
+// Tasks per thread, so that a thread that lost its core for a while does not hold up the others.
+constexpr int64_t kTasksPerThread = 8;
+constexpr int kRowsPerTaskMin = 24;
+
+using PanelFn = void (*)(const PanelCall&);
+
+PanelFn SelectPanel(CpuLevel level) {
+#if defined(__x86_64__)
+  if (level == CpuLevel::kAvx512) return MatMulPanelAvx512;
+  if (level == CpuLevel::kAvx2) return MatMulPanelAvx2;
+#endif
+  return MatMulPanelScalar;
+}
+
+}  // namespace
+
+size_t ActivationBytes(int rows, int64_t k) {
+  const size_t values = static_cast<size_t>(rows) * static_cast<size_t>(k);
+  return AlignUp(values, 64) + AlignUp(values / 32 * sizeof(ActivationBlock), 64);
+}
+
+Activations PrepareActivations(const KernelContext& ctx, const float* x, int rows, int64_t k,
+                               std::span<std::byte> workspace) {
+  CHECK(rows >= 0 && k % 32 == 0 && workspace.size() >= ActivationBytes(rows, k));
+  CHECK(reinterpret_cast<uintptr_t>(workspace.data()) % 64 == 0);
+  int8_t* q = reinterpret_cast<int8_t*>(workspace.data());
+  const size_t values = static_cast<size_t>(rows) * static_cast<size_t>(k);
+  auto* blocks = reinterpret_cast<ActivationBlock*>(workspace.data() + AlignUp(values, 64));
+  // Waking the pool costs as much as quantising some thousand values.
+  const int rows_per_task =
+      static_cast<int>(std::clamp<int64_t>(16384 / std::max<int64_t>(k, 1), 1, 64));
+  const int tasks = (rows + rows_per_task - 1) / rows_per_task;
+  ctx.pool->ParallelFor(tasks, [&](int task, int) {
+    const int end = std::min(rows, (task + 1) * rows_per_task);
+    for (int r = task * rows_per_task; r < end; ++r) {
+      QuantizeRow(ctx, x + r * k, k, q + r * k, blocks + r * (k / 32));
+    }
+  });
+  return {rows, k, x, q, blocks};
+}
+
+void MatMul(const KernelContext& ctx, const Activations& a, const PackedMatrix& w, float* y,
+            int64_t ldy) {
+  CHECK(a.k == w.k() && ldy >= w.n());
+  CHECK(!IsQuantized(w.type()) || a.q != nullptr);
+  if (a.rows <= 0 || w.n() <= 0) return;
+  const PanelFn run_panel = SelectPanel(ctx.level);
+  const int64_t panels = (w.n() + kPanelColumns - 1) / kPanelColumns;
+  const size_t panel_bytes = w.packed_bytes() / static_cast<size_t>(panels);
+  // A task is a run of panels and, where there are too few of them, a run of rows.
+  const int threads = ctx.pool->thread_count();
+  const int64_t tasks_wanted = threads == 1 ? 1 : threads * kTasksPerThread;
+  const int64_t panel_tasks = std::min(panels, tasks_wanted);
+  const int64_t row_tasks =
+      std::clamp<int64_t>(tasks_wanted / panel_tasks, 1, std::max(1, a.rows / kRowsPerTaskMin));
+  ctx.pool->ParallelFor(static_cast<int>(panel_tasks * row_tasks), [&](int task, int) {
+    const int64_t p_task = task / row_tasks;
+    const int64_t r_task = task % row_tasks;
+    const int row_begin = static_cast<int>(a.rows * r_task / row_tasks);
+    const int row_end = static_cast<int>(a.rows * (r_task + 1) / row_tasks);
+    PanelCall call = {};
+    call.type = w.type();
+    call.k = a.k;
+    call.rows = row_end - row_begin;
+    call.x = a.x + row_begin * a.k;
+    if (a.q != nullptr) {
+      call.q = a.q + row_begin * a.k;
+      call.blocks = a.blocks + row_begin * (a.k / 32);
+    }
+    call.ldy = ldy;
+    for (int64_t p = panels * p_task / panel_tasks; p < panels * (p_task + 1) / panel_tasks; ++p) {
+      call.panel =
+          reinterpret_cast<const uint8_t*>(w.panels()) + static_cast<size_t>(p) * panel_bytes;
+      call.columns = static_cast<int>(std::min<int64_t>(kPanelColumns, w.n() - p * kPanelColumns));
+      call.y = y + row_begin * ldy + p * kPanelColumns;
+      run_panel(call);
+    }
+  });
+}
+
+}  // namespace cairn

@@ -1,0 +1,509 @@
+// Compiled with AVX2, FMA and F16C: intrinsics, plain structs and anonymous namespaces only.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/matmul_layout.h"
+#include "kernels/matmul_panel.h"
+
+namespace cairn {
+namespace {
+
+#define INLINE __attribute__((always_inline)) inline
+
+// Blocks unpacked at a time: 32 KiB of bytes, reused over all rows from the L1 / L2 cache.
+constexpr int kBlocksUnpacked = 32;
+constexpr int kFloatsUnpacked = 256;  // k of a float panel: 32 KiB
+constexpr int kDirectRowsMax = 2;     // up to here unpacking in registers beats a pass over memory
+constexpr int kPrefetchBytes = 2048;
+
+INLINE __m256i Load(const uint8_t* p) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+}
+INLINE __m256 HalvesToFloats(const uint8_t* p) {
+  return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// Bytes 8 v .. 8 v + 7 of 32, unsigned.
+INLINE __m256 BytesToFloats(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
+// Integers of quad Q of a packed block, vector v of 4: columns 8 v .. 8 v + 7.
+template <typename F, int Q>
+INLINE __m256i LoadQuad(const uint8_t* quants, int v) {
+  if constexpr (F::kBits == 8) {
+    return _mm256_xor_si256(Load(quants + Q * 128 + v * 32), _mm256_set1_epi8(-128));  // signed
+  }
+  __m256i w = Load(quants + Q * 64 + v % 2 * 32);
+  if (v >= 2) w = _mm256_srli_epi16(w, 4);
+  w = _mm256_and_si256(w, _mm256_set1_epi8(15));
+  if constexpr (F::kBits == 5 || F::kBits == 6) {
+    constexpr int kBit = F::kBits == 5 ? Q : Q % 4 * 2;
+    __m256i p = Load(quants + kPlaneOffset + (F::kBits == 5 ? 0 : Q / 4 * 128) + v * 32);
+    if constexpr (kBit < 4) p = _mm256_slli_epi16(p, 4 - kBit);
+    if constexpr (kBit > 4) p = _mm256_srli_epi16(p, kBit - 4);
+    w = _mm256_or_si256(w, _mm256_and_si256(p, _mm256_set1_epi8(F::kBits == 5 ? 0x10 : 0x30)));
+  }
+  return w;
+}
+
+// Scales of block b (of its lower or upper half), all 32 columns.
+template <typename F>
+INLINE void LoadScales(const uint8_t* panel, int64_t b, int half, __m256* out) {
+  const uint8_t* header = GroupHeader<F>(panel, b);
+  const int i = static_cast<int>(b % F::kGroup);
+  alignas(32) uint8_t six[32];
+  if constexpr (F::kScales == Scales::kSixBit) {
+    const __m256i low = Load(header + kHeaderLow + i * 32);
+    const __m256i high = Load(header + kHeaderHigh + i / 2 * 32);
+    const __m256i two =
+        _mm256_and_si256(_mm256_slli_epi16(_mm256_srl_epi16(high, _mm_cvtsi32_si128(i % 2 * 4)), 4),
+                         _mm256_set1_epi8(0x30));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(six),
+                       _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi8(15)), two));
+  }
+  for (int v = 0; v < 4; ++v) {
+    out[v] = HalvesToFloats(header + v * 16);
+    if constexpr (F::kScales == Scales::kSixBit) {
+      out[v] = _mm256_mul_ps(out[v], BytesToFloats(six + v * 8));
+    } else if constexpr (F::kScales == Scales::kHalves) {
+      const uint8_t* s = header + kHeaderScales + (2 * i + half) * 32 + v * 8;
+      out[v] = _mm256_mul_ps(out[v], _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(
+                                         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(s)))));
+    }
+  }
+}
+
+// Minima of block b, their sign folded in, all 32 columns.
+template <typename F>
+INLINE void LoadMins(const uint8_t* panel, int64_t b, __m256* out) {
+  const uint8_t* header = GroupHeader<F>(panel, b);
+  alignas(32) uint8_t six[32];
+  if constexpr (F::kScales == Scales::kSixBit) {
+    const int i = static_cast<int>(b % F::kGroup);
+    const __m256i low = Load(header + kHeaderLow + i * 32);
+    const __m256i high = Load(header + kHeaderHigh + i / 2 * 32);
+    const __m256i two =
+        _mm256_and_si256(_mm256_slli_epi16(_mm256_srl_epi16(high, _mm_cvtsi32_si128(i % 2 * 4)), 2),
+                         _mm256_set1_epi8(0x30));
+    const __m256i four = _mm256_and_si256(_mm256_srli_epi16(low, 4), _mm256_set1_epi8(15));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(six), _mm256_or_si256(four, two));
+  }
+  for (int v = 0; v < 4; ++v) {
+    out[v] = HalvesToFloats(header + kHeaderMin + v * 16);
+    if constexpr (F::kScales == Scales::kSixBit) {
+      out[v] =
+          _mm256_xor_ps(_mm256_mul_ps(out[v], BytesToFloats(six + v * 8)), _mm256_set1_ps(-0.0f));
+    }
+  }
+}
+
+// Blocks of a panel as they lie packed; unpacked in registers on every use, all 32 columns.
+template <typename F>
+struct PackedSource {
+  static constexpr int kVectors = 4;
+  const uint8_t* panel;
+  template <int Q>
+  INLINE void Quad(const uint8_t* block, __m256i* w) const {
+    if constexpr (F::kBits == 8) _mm_prefetch(block + Q * 128 + 64 + kPrefetchBytes, _MM_HINT_T0);
+    _mm_prefetch(block + Q * (F::kBits == 8 ? 128 : 64) + kPrefetchBytes, _MM_HINT_T0);
+    for (int v = 0; v < 4; ++v) w[v] = LoadQuad<F, Q>(block, v);
+  }
+  INLINE const uint8_t* Block(int64_t b) const { return BlockQuants<F>(panel, b); }
+  INLINE void Scale(int64_t b, int half, __m256* out) const { LoadScales<F>(panel, b, half, out); }
+  INLINE void Min(int64_t b, __m256* out) const { LoadMins<F>(panel, b, out); }
+};
+
+// Blocks unpacked once into bytes and float scales.
+struct Unpacked {
+  alignas(64) uint8_t tile[kBlocksUnpacked * kTileBytes];
+  alignas(64) float scale[kBlocksUnpacked * kPanelColumns];
+  alignas(64) float other[kBlocksUnpacked * kPanelColumns];  // minimum, or scale of the upper half
+};
+// 16 of the 32 columns: 6 rows x 2 vectors fit the registers.
+struct UnpackedSource {
+  static constexpr int kVectors = 2;
+  const uint8_t* tile;  // of the 16 columns
+  const float* scale;
+  const float* other;
+  template <int Q>
+  INLINE void Quad(const uint8_t* block, __m256i* w) const {
+    w[0] = Load(block + Q * 128);
+    w[1] = Load(block + Q * 128 + 32);
+  }
+  INLINE const uint8_t* Block(int64_t b) const { return tile + b * kTileBytes; }
+  INLINE void Scale(int64_t b, int half, __m256* out) const {
+    LoadFloats((half == 0 ? scale : other) + b * 32, out);
+  }
+  INLINE void Min(int64_t b, __m256* out) const { LoadFloats(other + b * 32, out); }
+  INLINE static void LoadFloats(const float* p, __m256* out) {
+    out[0] = _mm256_load_ps(p);
+    out[1] = _mm256_load_ps(p + 8);
+  }
+};
+
+INLINE void StoreFloats(float* p, const __m256* v) {
+  for (int i = 0; i < 4; ++i) _mm256_store_ps(p + 8 * i, v[i]);
+}
+
+template <typename F, int Q>
+INLINE void UnpackQuad(const uint8_t* quants, uint8_t* tile) {
+  for (int v = 0; v < 4; ++v) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(tile + Q * 128 + v * 32),
+                       LoadQuad<F, Q>(quants, v));
+  }
+}
+
+template <typename F>
+void Unpack(const uint8_t* panel, int64_t begin, int count, Unpacked* out) {
+  for (int b = 0; b < count; ++b) {
+    const uint8_t* quants = BlockQuants<F>(panel, begin + b);
+    uint8_t* tile = out->tile + b * kTileBytes;
+    UnpackQuad<F, 0>(quants, tile);
+    UnpackQuad<F, 1>(quants, tile);
+    UnpackQuad<F, 2>(quants, tile);
+    UnpackQuad<F, 3>(quants, tile);
+    UnpackQuad<F, 4>(quants, tile);
+    UnpackQuad<F, 5>(quants, tile);
+    UnpackQuad<F, 6>(quants, tile);
+    UnpackQuad<F, 7>(quants, tile);
+    __m256 v[4];
+    LoadScales<F>(panel, begin + b, 0, v);
+    StoreFloats(out->scale + b * 32, v);
+    if constexpr (F::kHalves) LoadScales<F>(panel, begin + b, 1, v);
+    if constexpr (F::kMin) LoadMins<F>(panel, begin + b, v);
+    if constexpr (F::kHalves || F::kMin) StoreFloats(out->other + b * 32, v);
+  }
+}
+
+// Rows, and the place of their sums.
+struct Tile {
+  const int8_t* q;
+  int64_t ldq;
+  const ActivationBlock* blocks;
+  int64_t ld_blocks;
+  float* y;
+  int64_t ldy;
+  int columns;  // that exist from y on; a vector beyond is not touched
+};
+
+INLINE __m256i ColumnMask(int columns) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(columns), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+template <int R, int V>
+INLINE void LoadSums(const float* y, int64_t ldy, int columns, bool continues, __m256 (*acc)[V]) {
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < V; ++v) {
+      acc[r][v] = _mm256_setzero_ps();
+      if (!continues) continue;
+      const float* p = y + r * ldy + v * 8;
+      acc[r][v] = columns >= V * 8 ? _mm256_loadu_ps(p)
+                                   : _mm256_maskload_ps(p, ColumnMask(columns - v * 8));
+    }
+  }
+}
+
+template <int R, int V>
+INLINE void StoreSums(float* y, int64_t ldy, int columns, const __m256 (*acc)[V]) {
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < V; ++v) {
+      float* p = y + r * ldy + v * 8;
+      if (columns >= V * 8) {
+        _mm256_storeu_ps(p, acc[r][v]);
+      } else {
+        _mm256_maskstore_ps(p, ColumnMask(columns - v * 8), acc[r][v]);
+      }
+    }
+  }
+}
+
+template <typename F>
+INLINE __m256i Offset(const ActivationBlock& a, int half) {
+  __m256i v = _mm256_set1_epi32(half == 1 || !F::kHalves ? a.offset : a.low_offset);
+  if (half == 1) v = _mm256_sub_epi32(v, _mm256_set1_epi32(a.low_offset));
+  return _mm256_slli_epi32(v, F::kZeroShift);
+}
+
+// vpmaddubsw gives int16 sums of two products; how many quads of them fit int16:
+// 4 bits: 8 (30,480), 5 bits: 4 (31,496), 6 bits: 2 (32,004). 8 bits: one product pair of
+// |w| <= 128 (32,512), so each is widened at once.
+template <typename F>
+constexpr int kQuadsPerSum = F::kBits == 4   ? 8
+                             : F::kBits == 5 ? 4
+                             : F::kBits == 6 ? 2
+                                             : 1;
+
+// Adds quad Q to the sums of R rows.
+template <typename F, int R, int Q, int V, typename Source>
+INLINE void AddQuad(const Source& source, const uint8_t* block, const int8_t* q, int64_t ldq,
+                    __m256i (*pairs)[V], __m256i (*sum)[V]) {
+  constexpr int kStep = kQuadsPerSum<F>;
+  constexpr int kPartQuads = F::kHalves ? 4 : 8;
+  const __m256i one = _mm256_set1_epi16(1);
+  __m256i w[V];
+  source.template Quad<Q>(block, w);
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+    int word;
+    __builtin_memcpy(&word, q + r * ldq + Q * 4, sizeof word);
+    const __m256i x = _mm256_set1_epi32(word);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      __m256i p;
+      if constexpr (F::kBits == 8) {
+        p = _mm256_maddubs_epi16(_mm256_abs_epi8(w[v]), _mm256_sign_epi8(x, w[v]));
+      } else {
+        p = _mm256_maddubs_epi16(w[v], x);
+      }
+      pairs[r][v] = Q % kStep == 0 ? p : _mm256_add_epi16(pairs[r][v], p);
+      if constexpr (Q % kStep == kStep - 1) {
+        const __m256i wide = _mm256_madd_epi16(pairs[r][v], one);
+        sum[r][v] = Q % kPartQuads < kStep ? wide : _mm256_add_epi32(sum[r][v], wide);
+      }
+    }
+  }
+}
+
+// `count` blocks of R rows. The sums start at zero or, continues, from y.
+template <typename F, int R, typename Source>
+inline void RunTile(const Source& source, int64_t count, const Tile& t, bool continues) {
+  constexpr int V = Source::kVectors;
+  constexpr int kParts = F::kHalves ? 2 : 1;
+  __m256 acc[R][V];
+  LoadSums<R, V>(t.y, t.ldy, t.columns, continues, acc);
+  for (int64_t b = 0; b < count; ++b) {
+    const uint8_t* block = source.Block(b);
+    const int8_t* q = t.q + b * kBlockK;
+    const ActivationBlock* a = t.blocks + b;
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      __m256i pairs[R][V];
+      __m256i sum[R][V];
+      if (part == 0) {
+        AddQuad<F, R, 0, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 1, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 2, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 3, V>(source, block, q, t.ldq, pairs, sum);
+      }
+      if (part == kParts - 1) {
+        AddQuad<F, R, 4, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 5, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 6, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 7, V>(source, block, q, t.ldq, pairs, sum);
+      }
+      __m256 scale[V];
+      source.Scale(b, part, scale);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m256 s = _mm256_set1_ps(a[r * t.ld_blocks].scale);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+          __m256i n = sum[r][v];
+          if constexpr (F::kZero != 0 && F::kBits != 8) {
+            n = _mm256_add_epi32(n, Offset<F>(a[r * t.ld_blocks], part));
+          }
+          acc[r][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(n), _mm256_mul_ps(scale[v], s), acc[r][v]);
+        }
+      }
+    }
+    if constexpr (F::kMin) {
+      __m256 min[V];
+      source.Min(b, min);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m256 s = _mm256_set1_ps(a[r * t.ld_blocks].scaled_sum);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) acc[r][v] = _mm256_fmadd_ps(min[v], s, acc[r][v]);
+      }
+    }
+  }
+  StoreSums<R, V>(t.y, t.ldy, t.columns, acc);
+}
+
+// The next tile's rows: 8 rows are 4 + 4, not 6 + 2.
+INLINE int TileRows(int rows) {
+  return rows >= 12 || rows == 6 ? 6 : rows > 6 ? (rows + 1) / 2 : rows;
+}
+
+template <typename F, typename Source>
+void RunRows(const Source& source, int64_t count, Tile t, int rows, bool continues) {
+  while (rows > 0) {
+    const int r = TileRows(rows);
+    switch (r) {
+      case 1:
+        RunTile<F, 1>(source, count, t, continues);
+        break;
+      case 2:
+        RunTile<F, 2>(source, count, t, continues);
+        break;
+      case 3:
+        RunTile<F, 3>(source, count, t, continues);
+        break;
+      case 4:
+        RunTile<F, 4>(source, count, t, continues);
+        break;
+      case 5:
+        RunTile<F, 5>(source, count, t, continues);
+        break;
+      default:
+        RunTile<F, 6>(source, count, t, continues);
+    }
+    t.q += r * t.ldq;
+    t.blocks += r * t.ld_blocks;
+    t.y += r * t.ldy;
+    rows -= r;
+  }
+}
+
+template <typename F>
+void QuantizedPanel(const PanelCall& c) {
+  const int64_t count = c.k / kBlockK;
+  Tile t = {c.q, c.k, c.blocks, count, c.y, c.ldy, c.columns};
+  if (c.rows <= kDirectRowsMax) {
+    const PackedSource<F> source = {c.panel};
+    if (c.rows == 1) return RunTile<F, 1>(source, count, t, false);
+    return RunTile<F, 2>(source, count, t, false);
+  }
+  Unpacked u;
+  for (int64_t b = 0; b < count; b += kBlocksUnpacked) {
+    const int n = static_cast<int>(count - b < kBlocksUnpacked ? count - b : kBlocksUnpacked);
+    Unpack<F>(c.panel, b, n, &u);
+    t.q = c.q + b * kBlockK;
+    t.blocks = c.blocks + b;
+    for (int half = 0; half < 2 && c.columns > half * 16; ++half) {
+      t.y = c.y + half * 16;
+      t.columns = c.columns - half * 16;
+      const UnpackedSource source = {u.tile + half * 64, u.scale + half * 16, u.other + half * 16};
+      RunRows<F>(source, n, t, c.rows, b > 0);
+    }
+  }
+}
+
+// ---- float weights ----
+
+// Row k of a panel, V vectors from column `column` on.
+template <WeightType type, int V>
+INLINE void LoadWeights(const uint8_t* panel, int64_t k, int column, __m256* w) {
+  for (int v = 0; v < V; ++v) {
+    if constexpr (type == WeightType::kF32) {
+      w[v] = _mm256_load_ps(reinterpret_cast<const float*>(panel) + k * 32 + column + v * 8);
+    } else if constexpr (type == WeightType::kF16) {
+      w[v] = HalvesToFloats(panel + k * 64 + column * 2 + v * 16);
+    } else {
+      const __m128i h =
+          _mm_load_si128(reinterpret_cast<const __m128i*>(panel + k * 64 + column * 2 + v * 16));
+      w[v] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+    }
+  }
+}
+
+struct FloatTile {
+  const float* x;
+  int64_t ldx;
+  float* y;  // of column `column`
+  int64_t ldy;
+  int column;
+  int columns;  // that exist from y on
+};
+
+template <WeightType type, int R, int V, bool prefetch>
+inline void RunFloatTile(const uint8_t* panel, int64_t k, const FloatTile& t, bool continues) {
+  __m256 acc[R][V];
+  LoadSums<R, V>(t.y, t.ldy, t.columns, continues, acc);
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < k; ++i) {
+    constexpr int kBytes = type == WeightType::kF32 ? 128 : 64;
+    if constexpr (prefetch) {
+      _mm_prefetch(panel + i * kBytes + kPrefetchBytes, _MM_HINT_T0);
+      if (kBytes == 128) _mm_prefetch(panel + i * kBytes + 64 + kPrefetchBytes, _MM_HINT_T0);
+    }
+    __m256 w[V];
+    LoadWeights<type, V>(panel, i, t.column, w);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m256 x = _mm256_set1_ps(t.x[r * t.ldx + i]);
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) acc[r][v] = _mm256_fmadd_ps(w[v], x, acc[r][v]);
+    }
+  }
+  StoreSums<R, V>(t.y, t.ldy, t.columns, acc);
+}
+
+void RunFloatRows(const uint8_t* panel, int64_t k, FloatTile t, int rows, bool continues) {
+  constexpr WeightType kType = WeightType::kF32;
+  while (rows > 0) {
+    const int r = TileRows(rows);
+    switch (r) {
+      case 1:
+        RunFloatTile<kType, 1, 2, false>(panel, k, t, continues);
+        break;
+      case 2:
+        RunFloatTile<kType, 2, 2, false>(panel, k, t, continues);
+        break;
+      case 3:
+        RunFloatTile<kType, 3, 2, false>(panel, k, t, continues);
+        break;
+      case 4:
+        RunFloatTile<kType, 4, 2, false>(panel, k, t, continues);
+        break;
+      case 5:
+        RunFloatTile<kType, 5, 2, false>(panel, k, t, continues);
+        break;
+      default:
+        RunFloatTile<kType, 6, 2, false>(panel, k, t, continues);
+    }
+    t.x += r * t.ldx;
+    t.y += r * t.ldy;
+    rows -= r;
+  }
+}
+
+template <WeightType type>
+void FloatPanel(const PanelCall& c) {
+  FloatTile t = {c.x, c.k, c.y, c.ldy, 0, c.columns};
+  if (c.rows == 1) return RunFloatTile<type, 1, 4, true>(c.panel, c.k, t, false);
+  if (c.rows == 2) return RunFloatTile<type, 2, 4, true>(c.panel, c.k, t, false);
+  alignas(64) float unpacked[kFloatsUnpacked * kPanelColumns];
+  for (int64_t k = 0; k < c.k; k += kFloatsUnpacked) {
+    const int n = static_cast<int>(c.k - k < kFloatsUnpacked ? c.k - k : kFloatsUnpacked);
+    const uint8_t* source = reinterpret_cast<const uint8_t*>(unpacked);
+    if constexpr (type == WeightType::kF32) {
+      source = c.panel + k * 128;
+    } else {
+      for (int i = 0; i < n; ++i) {
+        __m256 w[4];
+        LoadWeights<type, 4>(c.panel, k + i, 0, w);
+        StoreFloats(unpacked + i * 32, w);
+      }
+    }
+    t.x = c.x + k;
+    for (int half = 0; half < 2 && c.columns > half * 16; ++half) {
+      t.y = c.y + half * 16;
+      t.column = half * 16;
+      t.columns = c.columns - half * 16;
+      RunFloatRows(source, n, t, c.rows, k > 0);
+    }
+  }
+}
+
+#undef INLINE
+
+}  // namespace
+
+void MatMulPanelAvx2(const PanelCall& call) {
+  switch (call.type) {
+    case WeightType::kF32:
+      return FloatPanel<WeightType::kF32>(call);
+    case WeightType::kF16:
+      return FloatPanel<WeightType::kF16>(call);
+    case WeightType::kBF16:
+      return FloatPanel<WeightType::kBF16>(call);
+    default:
+      WithFormat(call.type, [&]<typename F>() { QuantizedPanel<F>(call); });
+  }
+}
+
+}  // namespace cairn
