@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <random>
@@ -50,24 +51,29 @@ TEST(Quant, DequantizeEqualsTheGgufPackage) {
   }
 }
 
+// `head`, then `fill` up to `size` bytes.
+std::vector<uint8_t> Block(size_t size, std::initializer_list<uint8_t> head, uint8_t fill) {
+  std::vector<uint8_t> block(size, fill);
+  std::copy(head.begin(), head.end(), block.begin());
+  return block;
+}
+
 TEST(Quant, HandComputedBlocks) {
   // d = 0.5 (f16 0x3800), m = -1 (0xbc00).
-  std::vector<uint8_t> q4_1 = {0x00, 0x38, 0x00, 0xbc};
-  q4_1.resize(20, 0x2f);  // low nibble 15, high nibble 2
+  const auto q4_1 = Block(20, {0x00, 0x38, 0x00, 0xbc}, 0x2f);  // low nibble 15, high nibble 2
   const std::vector<float> a = Dequantize(WeightType::kQ4_1, q4_1, 32);
   EXPECT_EQ(a[0], 0.5f * 15 - 1);
   EXPECT_EQ(a[16], 0.5f * 2 - 1);
 
-  std::vector<uint8_t> q5_0 = {0x00, 0x38, 0x01, 0x00, 0x00, 0x80};  // fifth bit of 0 and 31
-  q5_0.resize(22, 0x2f);
+  // fifth bit of 0 and 31
+  const auto q5_0 = Block(22, {0x00, 0x38, 0x01, 0x00, 0x00, 0x80}, 0x2f);
   const std::vector<float> b = Dequantize(WeightType::kQ5_0, q5_0, 32);
   EXPECT_EQ(b[0], 0.5f * (31 - 16));
   EXPECT_EQ(b[1], 0.5f * (15 - 16));
   EXPECT_EQ(b[30], 0.5f * (2 - 16));
   EXPECT_EQ(b[31], 0.5f * (18 - 16));
 
-  std::vector<uint8_t> q8_0 = {0x00, 0x38};
-  q8_0.resize(34, 0x80);  // -128
+  const auto q8_0 = Block(34, {0x00, 0x38}, 0x80);  // -128
   EXPECT_EQ(Dequantize(WeightType::kQ8_0, q8_0, 32)[31], -64.0f);
 
   // Q4_K: d = 0.5, dmin = -1; sub-block 5: scale 33 = 1 | 2 << 4, minimum 18 = 2 | 1 << 4.
