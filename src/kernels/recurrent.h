@@ -5,14 +5,9 @@
 #include <cstdint>
 #include <span>
 
-namespace cairn {
+#include "kernels/state_tap.h"
 
-// After row `row` (relative to the slice) the state is also written to `dst` (same size and layout
-// as `state`). Taps never cut a chunk and never change a bit of any row.
-struct StateTap {
-  int row;
-  float* dst;
-};
+namespace cairn {
 
 // Rows of one sequence in this step. Taps ascend by row; several taps may name one row.
 struct RecurrentSlice {

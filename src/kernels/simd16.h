@@ -26,6 +26,7 @@
 //   SwapPairs(a)                              lanes 1 0 3 2 5 4 ...
 //   LoadTwiceN(p, n)                          lanes 2i and 2i + 1 = p[i], i < n <= 8
 //   ReduceAdd(a), ReduceMax(a)                lane j op= lane j + 8, then 4, 2, 1; lane 0
+//   ForLanes(n, fn), Dot(a, b, n)             rows of any length
 // NaN payloads are not promised. Everything is in an anonymous namespace and always inlined: no
 // code of one level can reach another object (docs/exactness.md).
 #pragma once
@@ -39,3 +40,39 @@
 #else
 #include "kernels/simd16_scalar.h"
 #endif
+
+namespace cairn {
+namespace {
+
+// The two kinds of lane groups of a row: whole ones, and its tail.
+struct AllLanes {
+  CAIRN_SIMD F32x16 load(const float* p) const { return Load(p); }
+  CAIRN_SIMD void store(float* p, F32x16 a) const { Store(p, a); }
+  CAIRN_SIMD F32x16 fma(F32x16 a, F32x16 b, F32x16 c) const { return Fma(a, b, c); }
+};
+struct TailLanes {
+  int n;
+  CAIRN_SIMD F32x16 load(const float* p) const { return LoadN(p, n); }
+  CAIRN_SIMD void store(float* p, F32x16 a) const { StoreN(p, a, n); }
+  CAIRN_SIMD F32x16 fma(F32x16 a, F32x16 b, F32x16 c) const { return FmaN(a, b, c, n); }
+};
+
+// fn(lanes, i) for i = 0, 16, 32, ... < n: one body for whole groups and the tail.
+template <typename Fn>
+CAIRN_SIMD void ForLanes(int64_t n, Fn fn) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) fn(AllLanes{}, i);
+  if (i < n) fn(TailLanes{static_cast<int>(n - i)}, i);
+}
+
+// sum a[i] * b[i] by the 16-lane rule (vector_ops.h).
+CAIRN_SIMD float Dot(const float* a, const float* b, int64_t n) {
+  F32x16 sum = Zero();
+  ForLanes(n, [&](auto lanes, int64_t i) {
+    sum = lanes.fma(lanes.load(a + i), lanes.load(b + i), sum);
+  });
+  return ReduceAdd(sum);
+}
+
+}  // namespace
+}  // namespace cairn

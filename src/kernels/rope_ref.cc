@@ -1,0 +1,5 @@
+#include "kernels/rope_impl.h"
+
+namespace cairn {
+const RopeLevel kRopeRef = kRope;
+}  // namespace cairn
