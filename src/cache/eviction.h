@@ -33,8 +33,7 @@ struct LeafQueue {
 };
 
 // The queue whose oldest leaf goes; nullopt if all are empty. kLru: the oldest of all. kLruType:
-// the first type that is not empty and at least as long as the next type's, else system, else the
-// first that is not empty.
+// the first type that is not empty and at least as long as the next type's, else system.
 std::optional<PathType> ChooseQueue(const std::array<LeafQueue, kPathTypes>& queues,
                                     CachePolicy policy);
 

@@ -65,7 +65,7 @@ struct Match {
 // The tree outlives it.
 class Lease {
  public:
-  Lease() = default;
+  Lease();
   Lease(Lease&& other) noexcept;
   Lease& operator=(Lease&& other) noexcept;
   ~Lease();
@@ -173,24 +173,50 @@ class PrefixTree {
 
  private:
   friend class Lease;
-  struct Position;   // a place in the tree: a node and a depth inside its run
-  struct Need;       // what publishing somewhere takes
-  struct Candidate;  // a mark that competes with the states of its own path
+
+  struct Position {  // a place in the tree
+    TreeNode* node;  // begin < depth <= end(), or a root and depth 0
+    int64_t depth;
+  };
+  struct Need {  // what a new checkpoint adds to the tree
+    uint64_t blocks = 0, states = 0;
+    bool leaf = false;  // one more path
+  };
+  struct Candidate {  // a mark that wants room, and competes with the states of its own path
+    const LeaseRecord* record;
+    int64_t position;
+  };
+  struct LivePath {
+    std::vector<TreeNode*> nodes;   // with a state
+    std::vector<PathState> states;  // of the nodes, then of planned marks
+  };
+  struct LiveVictim {
+    TreeNode* node;  // nullptr: the candidate itself
+    int64_t gap, position;
+  };
 
   // prefix_tree.cc
   const TreeNode* FindRoot(std::string_view salt) const;
   TreeNode* FindOrAddRoot(std::string_view salt);
   Position Walk(const TreeNode* from, std::span<const Token> tokens) const;
-  Need NeedAt(const LeaseRecord& record, const Position& at, std::span<const Token> tokens,
+  std::vector<BlockRef> PathBlocks(const TreeNode* node) const;
+  Lease MakeLease(TreeNode* node);
+  void ReleaseLease(LeaseRecord& record);
+  void MoveLease(LeaseRecord& record, TreeNode* node);
+  bool IsHeld(const BlockRef& block) const;
+  std::span<const BlockRef> RunBlocks(int64_t begin, int64_t end,
+                                      std::span<const BlockRef> blocks) const;
+  uint64_t CountNew(std::span<const BlockRef> blocks) const;
+  void UseReservation(LeaseRecord& record, int64_t position, uint64_t blocks);
+  Need NeedAt(const Position& at, std::span<const Token> tokens,
               std::span<const BlockRef> blocks) const;
+  uint64_t MissingBytes(const LeaseRecord& record, int64_t position, const Need& need) const;
+  bool OverPaths() const;
+  bool HasRoom(const LeaseRecord& record, int64_t position, const Need& need) const;
   bool Fits(uint64_t bytes_more) const;
   TreeNode* InsertAt(const Position& at, std::span<const Token> tokens,
                      std::span<const BlockRef> blocks, PathType type);
   void SupersedeEnd(const TreeNode* end);
-  Lease MakeLease(TreeNode* node);
-  void ReleaseLease(LeaseRecord& record);
-  void MoveLease(LeaseRecord& record, TreeNode* node);
-  std::vector<BlockRef> PathBlocks(const TreeNode* node) const;
 
   // prefix_tree_nodes.cc: the only places that change nodes
   TreeNode* Split(TreeNode* node, int64_t position);
@@ -207,11 +233,18 @@ class PrefixTree {
   void UpdateLeaf(TreeNode* node);
 
   // prefix_tree_evict.cc
-  bool MakeRoom(uint64_t bytes_more, const Candidate* candidate);
+  bool MakeRoom(uint64_t bytes_more, const Candidate& candidate);
+  bool CouldFit(uint64_t bytes_more, const std::optional<Candidate>& candidate) const;
+  bool EvictNext(const std::optional<Candidate>& candidate);
   bool EvictIdle();
-  bool ThinLivePaths(const Candidate* candidate, bool* candidate_goes);
   bool EvictPath();
-  std::optional<PathType> OldestQueue() const;
+  TreeNode* OldestIdleLeaf() const;
+  void TakeState(TreeNode* node);
+  std::vector<LivePath> LivePaths(const std::optional<Candidate>& candidate) const;
+  std::optional<LiveVictim> ChooseLive(const std::optional<Candidate>& candidate) const;
+
+  // prefix_tree_admin.cc
+  std::vector<TreeNode*> AllNodes() const;  // parents before children, roots included
 
   const StateLayout layout_;
   const CacheOptions options_;

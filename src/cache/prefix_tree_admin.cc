@@ -1,0 +1,133 @@
+// What people ask of the tree (list, drop, clear), and the check of all its invariants.
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/check.h"
+#include "cache/prefix_tree.h"
+#include "cache/prefix_tree_node.h"
+
+namespace cairn {
+
+std::vector<TreeNode*> PrefixTree::AllNodes() const {
+  std::vector<TreeNode*> nodes;
+  for (const auto& [salt, root] : roots_) {
+    nodes.push_back(root.get());
+    for (size_t i = nodes.size() - 1; i < nodes.size(); ++i) {
+      for (const auto& child : nodes[i]->children) nodes.push_back(child.get());
+    }
+  }
+  return nodes;
+}
+
+std::vector<NodeInfo> PrefixTree::List() const {
+  std::vector<NodeInfo> list;
+  const TreeNode* unsalted = FindRoot("");
+  const TreeNode* root = nullptr;  // of the nodes that follow
+  for (const TreeNode* node : AllNodes()) {
+    if (node->is_root()) {
+      root = node;
+      continue;
+    }
+    NodeInfo info{};
+    info.id = node->id;
+    info.parent = node->parent->id;
+    info.begin = node->begin;
+    info.end = node->end();
+    info.tokens = node->tokens;
+    info.kinds = node->kinds;
+    info.has_state = node->has_state();
+    info.salted = root != unsalted;
+    info.freed_bytes = node->has_state() ? buffer_bytes_ : 0;
+    for (const BlockRef& block : node->blocks) {
+      if (block_holds_[block.index()] == 1) info.freed_bytes += block_bytes_;
+    }
+    info.last_use = node->last_use;
+    info.children = node->children.size();
+    info.leases = node->leases;
+    list.push_back(info);
+  }
+  return list;
+}
+
+bool PrefixTree::Drop(uint64_t id) {
+  const std::vector<TreeNode*> nodes = AllNodes();
+  const auto it = std::find_if(nodes.begin(), nodes.end(),
+                               [&](TreeNode* node) { return !node->is_root() && node->id == id; });
+  if (it == nodes.end()) return false;
+  TreeNode* node = *it;
+  if (node->has_state()) FreeState(node);
+  TreeNode* parent = node->parent;
+  if (node->children.empty() && node->leases == 0) {
+    Remove(node);
+    Tidy(parent);
+  } else {
+    Tidy(node);
+  }
+  return true;
+}
+
+void PrefixTree::Clear() {
+  for (LeaseRecord* record : leases_) {
+    --record->node->leases;
+    while (!record->node->is_root()) record->node = record->node->parent;
+    ++record->node->leases;
+  }
+  const std::vector<TreeNode*> nodes = AllNodes();
+  for (size_t i = nodes.size(); i-- > 0;) {  // children before parents: no deep recursion
+    if (!nodes[i]->is_root()) Remove(nodes[i]);
+  }
+  std::erase_if(roots_, [](const auto& root) { return root.second->leases == 0; });
+  ++version_;
+}
+
+void PrefixTree::CheckInvariants() const {
+  std::unordered_map<uint32_t, uint32_t> holds;
+  std::unordered_map<const TreeNode*, int> leases;
+  uint64_t states = 0, leaves = 0, reserved_states = 0, reserved_blocks = 0;
+  size_t queued = 0;
+  for (const LeaseRecord* record : leases_) {
+    ++leases[record->node];
+    reserved_states += record->reserved_marks.size();
+    reserved_blocks += record->reserved_blocks;
+    CHECK(std::is_sorted(record->reserved_marks.begin(), record->reserved_marks.end()));
+  }
+  for (const TreeNode* node : AllNodes()) {
+    CHECK(node->leases == leases[node]);
+    for (size_t i = 0; i < node->children.size(); ++i) {
+      const TreeNode* child = node->children[i].get();
+      CHECK(child->parent == node && child->begin == node->end());
+      CHECK(child->last_use <= node->last_use);
+      CHECK(i == 0 || node->children[i - 1]->tokens.front() < child->tokens.front());
+    }
+    for (const BlockRef& block : node->blocks) ++holds[block.index()];
+    states += node->has_state();
+    leaves += node->is_leaf();
+    queued += node->queued;
+    CHECK(node->queued == (node->is_leaf() && node->leases == 0));
+    if (node->is_root()) {
+      CHECK(node->begin == 0 && node->tokens.empty() && node->blocks.empty());
+      CHECK(!node->has_state() && !(node->children.empty() && node->leases == 0));
+      continue;
+    }
+    CHECK(!node->tokens.empty());
+    const size_t first = static_cast<size_t>(node->begin / kBlockTokens);
+    CHECK(node->blocks.size() == (block_bytes_ > 0 ? BlocksCovering(node->end()) - first : 0));
+    CHECK(node->has_state() || node->kinds == 0);
+    CHECK(std::is_sorted(node->taken.begin(), node->taken.end()));
+    CHECK(node->taken.empty() ||
+          (node->taken.front() > node->begin && node->taken.back() <= node->end()));
+    CHECK(!node->queued || (node->queued_use == node->last_use && node->queued_type == node->type));
+    // On layouts that cannot be trimmed, nothing is kept that can never be restored, and nothing
+    // is in pieces that need not be.
+    if (layout_.trimmable() || node->has_state() || node->leases > 0) continue;
+    CHECK(node->children.size() > 1);
+  }
+  CHECK(states == state_count_ && leaves == leaf_count_ && holds.size() == block_count_);
+  for (const auto& [index, count] : holds) CHECK(block_holds_[index] == count);
+  CHECK(queued == idle_leaves_[0].size() + idle_leaves_[1].size() + idle_leaves_[2].size());
+  CHECK(reserved_states == reserved_states_ && reserved_blocks == reserved_blocks_);
+  CHECK(bytes() + reserved_bytes() <= options_.bytes_max);
+  CHECK(!options_.paths_max || static_cast<int64_t>(leaf_count_) <= *options_.paths_max);
+}
+
+}  // namespace cairn
