@@ -16,6 +16,10 @@ namespace {
 constexpr int kPartsPerThread = 64;
 // A tile is at most this share of a thread's work, so that threads finish together.
 constexpr int kTasksPerThread = 4;
+// Segments of a cut tile that one task computes: as many as leave each thread this many tasks,
+// since the first of a run is not prefetched.
+constexpr int kRunSegmentsMax = 8;
+constexpr int kRunsPerThread = 6;
 // Below this many elements StoreKv is faster than waking the pool.
 constexpr int64_t kStoreSerialElements = 16384;
 
@@ -122,7 +126,12 @@ class AttendCall {
     while (cut_count_ < task_count_ && tasks_[cut_count_].cut) ++cut_count_;
     // Each cut tile costs more than the share, so there are fewer than shares.
     CHECK(static_cast<size_t>(cut_count_) <= layout_.state_count);
-    if (cut_count_ > 0) wave_segments_ = static_cast<int>(layout_.part_count) / cut_count_;
+    if (cut_count_ == 0) return;
+    wave_segments_ = static_cast<int>(layout_.part_count) / cut_count_;
+    int64_t cut_segments = 0;
+    for (int i = 0; i < cut_count_; ++i) cut_segments += TileSegments(tasks_[i]);
+    run_segments_ = static_cast<int>(std::clamp<int64_t>(
+        cut_segments / (kRunsPerThread * ctx_.pool->thread_count()), 1, kRunSegmentsMax));
   }
 
   void PlanSlice(int index, int64_t share) {
@@ -189,18 +198,20 @@ class AttendCall {
 
   // The first `tile_count` whole tiles, and one wave of the cut ones from segment `begin`.
   void RunTilesAndParts(int tile_count, int begin) {
-    const int part_tasks = cut_count_ * wave_segments_;
-    ctx_.pool->ParallelFor(tile_count + part_tasks, [&](int index, int worker) {
+    const int runs = (wave_segments_ + run_segments_ - 1) / run_segments_;  // of a cut tile
+    ctx_.pool->ParallelFor(tile_count + cut_count_ * runs, [&](int index, int worker) {
       if (index < tile_count) {
         kernels_.attend_tile(Tile(tasks_[cut_count_ + index]), TileScratch(worker));
         return;
       }
-      const int cut_index = (index - tile_count) / wave_segments_;
-      const int local = (index - tile_count) % wave_segments_;
-      if (begin + local >= TileSegments(tasks_[cut_index])) return;
-      kernels_.attend_segment(Tile(tasks_[cut_index]), begin + local,
-                              StateAt(Parts(cut_index) + local * layout_.part_floats),
-                              TileScratch(worker));
+      const int cut_index = (index - tile_count) / runs;
+      const int local = (index - tile_count) % runs * run_segments_;
+      const int end = std::min(
+          {begin + local + run_segments_, begin + wave_segments_, TileSegments(tasks_[cut_index])});
+      if (begin + local >= end) return;
+      kernels_.attend_segments(Tile(tasks_[cut_index]), begin + local, end,
+                               StateAt(Parts(cut_index) + local * layout_.part_floats),
+                               layout_.part_floats, TileScratch(worker));
     });
   }
 
@@ -235,6 +246,7 @@ class AttendCall {
   int task_count_ = 0;
   int cut_count_ = 0;
   int wave_segments_ = 0;  // parts of one cut tile in one wave
+  int run_segments_ = 1;   // segments of one task
 };
 
 // Blocks first + piece, first + piece + pieces, ... of one slice and KV head.

@@ -5,7 +5,7 @@ namespace cairn {
 
 extern const AttentionKernels kAttentionAvx2;
 const AttentionKernels kAttentionAvx2 = {.attend_tile = AttendTile,
-                                         .attend_segment = AttendSegment,
+                                         .attend_segments = AttendSegments,
                                          .merge_parts = MergeParts,
                                          .finish_row = FinishRow,
                                          .store = StoreKvRows};

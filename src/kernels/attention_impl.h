@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kBlock = 64;
 constexpr int kSegment = 256;
+constexpr int kSegmentBlocks = kSegment / kBlock;
 constexpr int kRowTile = 6;
 // Vectors of a register tile beside 6 rows: 24 + 4 of 32 registers with AVX-512, 12 ymm + 2 of 16
 // with AVX2.
@@ -59,21 +60,64 @@ CAIRN_SIMD void WithRows(int rows, Fn fn) {
   }
 }
 
+inline int RowTiles(int rows) { return (rows + kRowTile - 1) / kRowTile; }
+
 // Calls fn(first, count) for register tiles of at most kRowTile rows, as equal as can be.
 template <typename Fn>
 CAIRN_SIMD void ForRowTiles(int begin, int end, Fn fn) {
-  const int tiles = (end - begin + kRowTile - 1) / kRowTile;
+  const int tiles = RowTiles(end - begin);
   for (int t = 0; t < tiles; ++t) {
     const int first = begin + (end - begin) * t / tiles;
     fn(first, begin + (end - begin) * (t + 1) / tiles - first);
   }
 }
 
+// Memory to prefetch during a product: the line at p + k * step while k is computed. K and V are
+// streamed from memory once per tile and phase, too fast for the caches to guess.
+struct Ahead {
+  const std::byte* p;
+  int64_t step;
+};
+
+// Hands the KV of some blocks out to the products of one phase, in equal pieces.
+class AheadCursor {
+ public:
+  // Block i is at blocks[i] + offset. REQUIRES: count <= 4.
+  AheadCursor(const std::byte* const* blocks, int count, size_t offset, int64_t block_bytes,
+              int product_count)
+      : blocks_(blocks), count_(count), offset_(offset), block_bytes_(block_bytes) {
+    const int pieces = count > 0 ? product_count / count : 1;
+    piece_bytes_ = (block_bytes + pieces) / (pieces > 0 ? pieces : 1);
+  }
+
+  // For a product over `length` terms; `idle` is any readable address.
+  Ahead Next(int length, const void* idle) {
+    if (block_ >= count_) return {static_cast<const std::byte*>(idle), 0};
+    const Ahead ahead = {blocks_[block_] + offset_ + done_, (piece_bytes_ + length - 1) / length};
+    done_ += piece_bytes_;
+    if (done_ >= block_bytes_) {
+      done_ = 0;
+      ++block_;
+    }
+    return ahead;
+  }
+
+ private:
+  const std::byte* const* blocks_;
+  int count_;
+  size_t offset_;
+  int64_t block_bytes_, piece_bytes_;
+  int block_ = 0;
+  int64_t done_ = 0;
+};
+
 // acc[r][n] = fma(a[r * kStride + k], b[k][n], acc[r][n]), k = 0 .. count - 1.
-template <int R, int N, int kStride, typename Kv>
-CAIRN_SIMD void Accumulate(F32x16 (&acc)[R][N], const float* a, const Kv* b, int64_t ldb,
-                           int count) {
-  for (int k = 0; k < count; ++k, b += ldb) {
+template <int R, int N, int kStride, int kLines, typename Kv>
+CAIRN_SIMD void Accumulate(F32x16 (&acc)[R][N], const float* a, const Kv* b, int64_t ldb, int count,
+                           Ahead ahead) {
+  for (int k = 0; k < count; ++k, b += ldb, ahead.p += ahead.step) {
+#pragma GCC unroll 4
+    for (int line = 0; line < kLines; ++line) __builtin_prefetch(ahead.p + 64 * line, 0, 2);
     F32x16 column[N];
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n) column[n] = LoadKv(b + 16 * n);
@@ -96,11 +140,11 @@ CAIRN_SIMD void Clear(F32x16 (&acc)[R][N]) {
 }
 
 // scores[r][0 .. 16 N) = q . k.
-template <int R, int N, typename Kv>
-void ScoreTile(const float* q, const Kv* k, int64_t ldk, int head_dim, float* scores) {
+template <int R, int N, int kLines, typename Kv>
+void ScoreTile(const float* q, const Kv* k, int64_t ldk, int head_dim, Ahead ahead, float* scores) {
   F32x16 acc[R][N];
   Clear(acc);
-  Accumulate<R, N, kQStride>(acc, q, k, ldk, head_dim);
+  Accumulate<R, N, kQStride, kLines>(acc, q, k, ldk, head_dim, ahead);
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
@@ -111,7 +155,7 @@ void ScoreTile(const float* q, const Kv* k, int64_t ldk, int head_dim, float* sc
 // V of one segment, from some column on: block i holds keys 64 i .. 64 i + 63.
 template <typename Kv>
 struct Values {
-  const Kv* block[kSegment / kBlock];
+  const Kv* block[kSegmentBlocks];
   int64_t ld;
 };
 
@@ -127,14 +171,15 @@ struct OutputRows {
 
 // The keys all rows see, then those only later rows see: a key behind a row's position is never
 // touched, so even NaN there cannot reach the row.
-template <int R, int N, typename Kv>
-void OutputTile(const OutputRows& rows, const Values<Kv>& v) {
+template <int R, int N, int kLines, typename Kv>
+void OutputTile(const OutputRows& rows, const Values<Kv>& v, Ahead ahead) {
   F32x16 acc[R][N];
   Clear(acc);
   const int common = rows.visible[0];
   for (int key = 0; key < common; key += kBlock) {
-    Accumulate<R, N, kScoreStride>(acc, rows.p + key, v.block[key / kBlock], v.ld,
-                                   Smaller(kBlock, common - key));
+    Accumulate<R, N, kScoreStride, kLines>(acc, rows.p + key, v.block[key / kBlock], v.ld,
+                                           Smaller(kBlock, common - key),
+                                           {ahead.p + key * ahead.step, ahead.step});
   }
   for (int key = common; key < rows.visible[R - 1]; ++key) {
     const Kv* column = v.block[key / kBlock] + (key % kBlock) * v.ld;
@@ -164,13 +209,10 @@ void OutputTile(const OutputRows& rows, const Values<Kv>& v) {
 template <typename Kv>
 class SegmentPass {
  public:
-  SegmentPass(const AttentionTile& tile, const TileScratch& scratch, int segment,
+  // `segment_end`: the segments after this one and before it come next and are prefetched.
+  SegmentPass(const AttentionTile& tile, const TileScratch& scratch, int segment, int segment_end,
               AttentionState state)
-      : tile_(tile),
-        scratch_(scratch),
-        state_(state),
-        segment_(segment),
-        out_stride_((tile.head_dim + 15) / 16 * 16) {
+      : tile_(tile), scratch_(scratch), state_(state), out_stride_((tile.head_dim + 15) / 16 * 16) {
     const int64_t base = static_cast<int64_t>(segment) * kSegment;
     first_row_ = tile.row_count;
     for (int r = tile.row_count - 1; r >= 0; --r) {
@@ -180,9 +222,16 @@ class SegmentPass {
       first_row_ = r;
     }
     visible_ = scratch.visible[tile.row_count - 1];
-    for (int i = 0; i * kBlock < visible_; ++i)
-      blocks_[i] = tile.blocks[segment * (kSegment / kBlock) + i];
-    packed_ = tile.row_count - first_row_ > kRowTile || tile.head_dim % 16 != 0;
+    blocks_ = tile.blocks + segment * kSegmentBlocks;
+    block_count_ = (visible_ + kBlock - 1) / kBlock;
+    if (segment + 1 < segment_end) {
+      const int64_t last = tile.position + (tile.row_begin + tile.row_count - 1) / tile.group;
+      const int64_t after = last / kBlock + 1 - (segment + 1) * kSegmentBlocks;
+      next_block_count_ = after < kSegmentBlocks ? static_cast<int>(after) : kSegmentBlocks;
+    }
+    row_tiles_ = RowTiles(tile.row_count - first_row_);
+    packed_ = row_tiles_ > 1 || tile.head_dim % 16 != 0;
+    vectors_max_ = packed_ ? kTileVectors : MaxVectors(tile.row_count - first_row_);
   }
 
   // The first segment of a state starts it, later ones are merged into it.
@@ -220,28 +269,49 @@ class SegmentPass {
     return reinterpret_cast<const Kv*>(blocks_[i] + tile_.v_offset);
   }
 
+  int64_t BlockBytes() const { return sizeof(Kv) * kBlock * tile_.head_dim; }
+
+  // Meanwhile the segment's V is prefetched.
   void Scores() {
-    for (int i = 0; i * kBlock < visible_; ++i) {
-      if (packed_) PackKeys(KeyBlock(i));
-      ForRowTiles(first_row_, tile_.row_count, [&](int first, int count) {
-        if (scratch_.visible[first + count - 1] <= i * kBlock) return;  // sees none of the block
-        const float* q = scratch_.q + first * kQStride;
-        float* scores = scratch_.scores + first * kScoreStride + i * kBlock;
-        WithRows(count, [&](auto rows) {
-          constexpr int R = decltype(rows)::value;
-          if (packed_) {
-            for (int n = 0; n < kBlock; n += kPanelWidth) {
-              ScoreTile<R, kTileVectors>(q, scratch_.panels + n * tile_.head_dim, kPanelWidth,
-                                         tile_.head_dim, scores + n);
-            }
-          } else {
-            constexpr int N = MaxVectors(R);
-            for (int n = 0; n < kBlock; n += 16 * N)
-              ScoreTile<R, N>(q, KeyBlock(i) + n, kBlock, tile_.head_dim, scores + n);
-          }
+    AheadCursor ahead(blocks_, block_count_, tile_.v_offset, BlockBytes(),
+                      block_count_ * row_tiles_ * kBlock / (16 * vectors_max_));
+    for (int i = 0; i < block_count_; ++i) {
+      if (packed_) {
+        PackKeys(KeyBlock(i));
+        for (int n = 0; n < kBlock; n += kPanelWidth) {
+          ScoreRowTiles<kTileVectors, 1>(scratch_.panels + n * tile_.head_dim, kPanelWidth,
+                                         i * kBlock + n, ahead);
+        }
+      } else {
+        WithRows(tile_.row_count - first_row_, [&](auto rows) {
+          constexpr int N = MaxVectors(decltype(rows)::value);
+          for (int n = 0; n < kBlock; n += 16 * N)
+            ScoreRowTiles<N, StreamLines(N)>(KeyBlock(i) + n, kBlock, i * kBlock + n, ahead);
         });
-      });
+      }
     }
+  }
+
+  // Scores of all rows that see key `first_key` of the segment or later ones, for 16 N keys.
+  template <int N, int kLines, typename B>
+  void ScoreRowTiles(const B* k, int64_t ldk, int first_key, AheadCursor& ahead) {
+    ForRowTiles(first_row_, tile_.row_count, [&](int first, int count) {
+      const Ahead next = ahead.Next(tile_.head_dim, k);
+      if (scratch_.visible[first + count - 1] <= first_key) return;
+      WithRows(count, [&](auto rows) {
+        constexpr int R = decltype(rows)::value;
+        if constexpr (N <= MaxVectors(R)) {
+          ScoreTile<R, N, kLines>(scratch_.q + first * kQStride, k, ldk, tile_.head_dim, next,
+                                  scratch_.scores + first * kScoreStride + first_key);
+        }
+      });
+    });
+  }
+
+  // Lines to prefetch per term of a product that itself reads 16 n elements of the store per term.
+  static constexpr int StreamLines(int n) {
+    const int lines = static_cast<int>(16 * n * sizeof(Kv) / 64);
+    return lines > 1 ? lines : 1;
   }
 
   // Vectors of a register tile that few rows leave room for (and need, to hide the latency of fma).
@@ -273,44 +343,51 @@ class SegmentPass {
     scratch_.part_sum[r] = ReduceAdd(sum);
   }
 
+  // 4, 2 or 1 vectors, at most `vectors_max_` and what is left of the columns.
+  int VectorsAt(int column) const {
+    const int vectors = Smaller(vectors_max_, (out_stride_ - column) / 16);
+    return vectors >= 4 ? 4 : vectors >= 2 ? 2 : 1;
+  }
+
+  // Meanwhile the next segment's K is prefetched.
   void Outputs(const float* old_scale, const float* part_scale) {
-    const int vectors_max = packed_ ? kTileVectors : MaxVectors(tile_.row_count - first_row_);
+    AheadCursor ahead(blocks_ + kSegmentBlocks, next_block_count_, tile_.k_offset, BlockBytes(),
+                      row_tiles_ * out_stride_ / (16 * vectors_max_));
     for (int column = 0; column < out_stride_;) {
-      const int vectors = Smaller(vectors_max, (out_stride_ - column) / 16);
-      if (vectors >= 4) {
-        OutputColumns<4>(column, old_scale, part_scale);
-        column += 64;
-      } else if (vectors >= 2) {
-        OutputColumns<2>(column, old_scale, part_scale);
-        column += 32;
+      if (packed_ && column % kBlock == 0) PackValues(column);
+      const int vectors = VectorsAt(column);
+      if (vectors == 4) {
+        OutputColumns<4>(column, old_scale, part_scale, ahead);
+      } else if (vectors == 2) {
+        OutputColumns<2>(column, old_scale, part_scale, ahead);
       } else {
-        OutputColumns<1>(column, old_scale, part_scale);
-        column += 16;
+        OutputColumns<1>(column, old_scale, part_scale, ahead);
       }
+      column += 16 * vectors;
     }
   }
 
   // N vectors of columns, all rows.
   template <int N>
-  void OutputColumns(int column, const float* old_scale, const float* part_scale) {
+  void OutputColumns(int column, const float* old_scale, const float* part_scale,
+                     AheadCursor& ahead) {
     if (packed_) {
-      PackValues<N>(column);
       Values<float> v;
-      for (int i = 0; i < kSegment / kBlock; ++i)
-        v.block[i] = scratch_.panels + i * kBlock * 16 * N;
+      for (int i = 0; i < kSegmentBlocks; ++i)
+        v.block[i] = scratch_.panels + column % kBlock * kSegment + i * kBlock * 16 * N;
       v.ld = 16 * N;
-      OutputRowTiles<N>(v, column, old_scale, part_scale);
+      OutputRowTiles<N, 1>(v, column, old_scale, part_scale, ahead);
     } else {
       Values<Kv> v;
-      for (int i = 0; i * kBlock < visible_; ++i) v.block[i] = ValueBlock(i) + column;
+      for (int i = 0; i < block_count_; ++i) v.block[i] = ValueBlock(i) + column;
       v.ld = tile_.head_dim;
-      OutputRowTiles<N>(v, column, old_scale, part_scale);
+      OutputRowTiles<N, StreamLines(N)>(v, column, old_scale, part_scale, ahead);
     }
   }
 
-  template <int N, typename V>
-  void OutputRowTiles(const Values<V>& v, int column, const float* old_scale,
-                      const float* part_scale) {
+  template <int N, int kLines, typename B>
+  void OutputRowTiles(const Values<B>& v, int column, const float* old_scale,
+                      const float* part_scale, AheadCursor& ahead) {
     ForRowTiles(first_row_, tile_.row_count, [&](int first, int count) {
       const bool merge = old_scale != nullptr;
       const OutputRows rows{.p = scratch_.scores + first * kScoreStride,
@@ -319,37 +396,45 @@ class SegmentPass {
                             .out_stride = out_stride_,
                             .old_scale = merge ? old_scale + first : nullptr,
                             .part_scale = merge ? part_scale + first : nullptr};
+      const Ahead next = ahead.Next(scratch_.visible[first], v.block[0]);
       WithRows(count, [&](auto r) {
         constexpr int R = decltype(r)::value;
-        if constexpr (N <= MaxVectors(R)) OutputTile<R, N>(rows, v);
+        if constexpr (N <= MaxVectors(R)) OutputTile<R, N, kLines>(rows, v, next);
       });
     });
   }
 
   // The block's K in float32, [kBlock / kPanelWidth][head_dim][kPanelWidth].
   void PackKeys(const Kv* k) {
-    for (int column = 0; column < kBlock; column += kPanelWidth) {
-      float* to = scratch_.panels + column * tile_.head_dim;
-      for (int d = 0; d < tile_.head_dim; ++d, to += kPanelWidth) {
-        for (int n = 0; n < kPanelWidth; n += 16)
-          Store(to + n, LoadKv(k + d * kBlock + column + n));
+    const int panel_floats = tile_.head_dim * kPanelWidth;
+    for (int d = 0; d < tile_.head_dim; ++d) {
+      float* to = scratch_.panels + d * kPanelWidth;
+#pragma GCC unroll 4
+      for (int n = 0; n < kBlock; n += 16) {
+        Store(to + n / kPanelWidth * panel_floats + n % kPanelWidth, LoadKv(k + d * kBlock + n));
       }
     }
   }
 
-  // Columns of the segment's V in float32, [visible_][16 N], zero past head_dim.
-  template <int N>
+  // Up to 64 columns of the segment's V in float32, zero past head_dim: panels of 16 VectorsAt()
+  // columns, [visible_][16 VectorsAt()], each kSegment floats per column behind the one before.
   void PackValues(int column) {
+    const int columns = Smaller(kBlock, out_stride_ - column);
+    int offset[4], stride[4];
+    for (int c = 0; c < columns;) {
+      const int vectors = VectorsAt(column + c);
+      for (int i = 0; i < vectors; ++i) {
+        offset[c / 16 + i] = c * kSegment + 16 * i;
+        stride[c / 16 + i] = 16 * vectors;
+      }
+      c += 16 * vectors;
+    }
     for (int key = 0; key < visible_; ++key) {
       const Kv* from = ValueBlock(key / kBlock) + (key % kBlock) * tile_.head_dim + column;
-      float* to = scratch_.panels + key * 16 * N;
-      if (column + 16 * N <= tile_.head_dim) {
-        for (int n = 0; n < N; ++n) Store(to + 16 * n, LoadKv(from + 16 * n));
-      } else {
-        for (int n = 0; n < N; ++n) {
-          const int left = tile_.head_dim - column - 16 * n;
-          Store(to + 16 * n, LoadKvN(from + 16 * n, Smaller(left, 16)));
-        }
+      for (int n = 0; n < columns / 16; ++n) {
+        const int left = tile_.head_dim - column - 16 * n;
+        Store(scratch_.panels + offset[n] + key * stride[n],
+              left >= 16 ? LoadKv(from + 16 * n) : LoadKvN(from + 16 * n, left));
       }
     }
   }
@@ -357,12 +442,15 @@ class SegmentPass {
   const AttentionTile& tile_;
   const TileScratch& scratch_;
   AttentionState state_;
-  int segment_;
   int out_stride_;
   int first_row_;  // rows before it do not see the segment
   int visible_;    // keys of the segment the last row sees
+  int row_tiles_;
   bool packed_;
-  const std::byte* blocks_[kSegment / kBlock];
+  int vectors_max_;
+  const std::byte* const* blocks_;  // [block_count_ + next_block_count_], this segment's and next
+  int block_count_;
+  int next_block_count_ = 0;
 };
 
 // q of all rows, times scale.
@@ -379,13 +467,12 @@ inline void LoadQ(const AttentionTile& tile, const TileScratch& scratch) {
 }
 
 template <typename Kv>
-void RunSegment(const AttentionTile& tile, const TileScratch& scratch, int segment) {
-  SegmentPass<Kv> pass(tile, scratch, segment, scratch.state);
-  if (segment == 0) {
-    pass.Start();
-  } else {
-    pass.Merge();
-  }
+void RunTile(const AttentionTile& tile, const TileScratch& scratch) {
+  const int64_t last = tile.position + (tile.row_begin + tile.row_count - 1) / tile.group;
+  const int end = static_cast<int>(last / kSegment) + 1;
+  SegmentPass<Kv>(tile, scratch, 0, end, scratch.state).Start();
+  for (int segment = 1; segment < end; ++segment)
+    SegmentPass<Kv>(tile, scratch, segment, end, scratch.state).Merge();
 }
 
 inline void FinishRow(const AttentionTile& tile, AttentionState state, int r) {
@@ -404,25 +491,29 @@ inline void FinishRow(const AttentionTile& tile, AttentionState state, int r) {
 inline void AttendTile(const AttentionTile& tile, float* scratch_floats) {
   const TileScratch scratch = CarveTileScratch(scratch_floats, tile.head_dim);
   LoadQ(tile, scratch);
-  const int64_t last = tile.position + (tile.row_begin + tile.row_count - 1) / tile.group;
-  for (int segment = 0; segment <= last / kSegment; ++segment) {
-    if (tile.kv_half) {
-      RunSegment<uint16_t>(tile, scratch, segment);
-    } else {
-      RunSegment<float>(tile, scratch, segment);
-    }
+  if (tile.kv_half) {
+    RunTile<uint16_t>(tile, scratch);
+  } else {
+    RunTile<float>(tile, scratch);
   }
   for (int r = 0; r < tile.row_count; ++r) FinishRow(tile, scratch.state, r);
 }
 
-inline void AttendSegment(const AttentionTile& tile, int segment, AttentionState part,
-                          float* scratch_floats) {
+inline AttentionState PartAt(AttentionState parts, size_t offset) {
+  return {parts.max + offset, parts.sum + offset, parts.out + offset};
+}
+
+inline void AttendSegments(const AttentionTile& tile, int segment_begin, int segment_end,
+                           AttentionState parts, size_t part_floats, float* scratch_floats) {
   const TileScratch scratch = CarveTileScratch(scratch_floats, tile.head_dim);
   LoadQ(tile, scratch);
-  if (tile.kv_half) {
-    SegmentPass<uint16_t>(tile, scratch, segment, part).Start();
-  } else {
-    SegmentPass<float>(tile, scratch, segment, part).Start();
+  for (int segment = segment_begin; segment < segment_end; ++segment) {
+    const AttentionState part = PartAt(parts, (segment - segment_begin) * part_floats);
+    if (tile.kv_half) {
+      SegmentPass<uint16_t>(tile, scratch, segment, segment_end, part).Start();
+    } else {
+      SegmentPass<float>(tile, scratch, segment, segment_end, part).Start();
+    }
   }
 }
 
@@ -444,8 +535,7 @@ inline void MergeParts(const AttentionTile& tile, int segment_begin, int segment
   const int64_t out_stride = (tile.head_dim + 15) / 16 * 16;
   const int64_t last = (tile.position + (tile.row_begin + r) / tile.group) / kSegment;
   for (int segment = segment_begin; segment < segment_end && segment <= last; ++segment) {
-    const size_t offset = (segment - segment_begin) * part_floats;
-    const AttentionState part = {parts.max + offset, parts.sum + offset, parts.out + offset};
+    const AttentionState part = PartAt(parts, (segment - segment_begin) * part_floats);
     if (segment > 0) {
       MergePart(state, part, out_stride, r);
       continue;

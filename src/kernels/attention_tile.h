@@ -90,11 +90,12 @@ struct StoreTile {
 struct AttentionKernels {
   // All segments of a tile, to `out`. scratch: TileScratch.floats.
   void (*attend_tile)(const AttentionTile& tile, float* scratch);
-  // One segment alone into `part` (REQUIRES: row_count <= kAttentionPartRowsMax).
-  void (*attend_segment)(const AttentionTile& tile, int segment, AttentionState part,
-                         float* scratch);
-  // Merges parts of segments [segment_begin, segment_end), the next one part_floats behind the one
-  // before, into row `row` of `state`; segments behind the row's position are left out.
+  // Segments [segment_begin, segment_end), each alone into its part, part_floats apart (REQUIRES:
+  // row_count <= kAttentionPartRowsMax).
+  void (*attend_segments)(const AttentionTile& tile, int segment_begin, int segment_end,
+                          AttentionState parts, size_t part_floats, float* scratch);
+  // Merges the parts of segments [segment_begin, segment_end) into row `row` of `state`; segments
+  // behind the row's position are left out.
   void (*merge_parts)(const AttentionTile& tile, int segment_begin, int segment_end,
                       AttentionState parts, size_t part_floats, AttentionState state, int row);
   // Row `row` of `state` divided by its sum, to `out`.
