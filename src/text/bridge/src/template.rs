@@ -1,0 +1,208 @@
+//! Chat templates with the settings of transformers: trim_blocks, lstrip_blocks, loop controls,
+//! Python methods on values, tojson without HTML escapes, raise_exception, strftime_now.
+
+use crate::messages::{self, Ability};
+use crate::{python, Fault, Outcome};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Rest, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, Value};
+use std::collections::BTreeMap;
+
+const NAME: &str = "chat_template";
+const FUEL: u64 = 20_000_000; // instructions and 64-byte pieces of data; a 1 MB prompt needs well under a million
+const RECURSION_MAX: usize = 200;
+const SOURCE_BYTES_MAX: usize = 1 << 20;
+
+pub struct Input<'a> {
+    pub messages: &'a str,
+    pub tools: &'a str,
+    pub kwargs: &'a str,
+    pub bos_token: &'a str,
+    pub eos_token: &'a str,
+    pub add_generation_prompt: bool,
+    pub now_unix_s: i64,
+}
+
+pub struct Template {
+    environment: Environment<'static>,
+    ability: Ability,
+}
+
+/// Marks an error that the template raised on purpose.
+#[derive(Debug)]
+struct Raised;
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("raised by the template")
+    }
+}
+impl std::error::Error for Raised {}
+
+impl Template {
+    pub fn compile(source: &str) -> Outcome<Template> {
+        if source.len() > SOURCE_BYTES_MAX {
+            return Err(Fault::Input(format!("chat template has {} bytes, wanted at most {SOURCE_BYTES_MAX}", source.len())));
+        }
+        let mut environment = Environment::new();
+        set_up(&mut environment).map_err(|e| Fault::Input(format!("chat template: {e}")))?;
+        environment
+            .add_template_owned(NAME, without_generation_tags(source))
+            .map_err(|e| Fault::Input(format!("chat template: {e}")))?;
+        let mut template = Template { environment, ability: Ability::default() };
+        template.ability = messages::probe(|list| template.render_values(&serde_json::Value::Null, list, &BTreeMap::new()).ok());
+        Ok(template)
+    }
+
+    pub fn render(&self, input: &Input) -> Outcome<String> {
+        let parse = |what: &str, text: &str| -> Outcome<serde_json::Value> {
+            if text.is_empty() {
+                return Ok(serde_json::Value::Null);
+            }
+            serde_json::from_str(text).map_err(|e| Fault::Input(format!("{what}: {e}")))
+        };
+        let mut list = parse("messages", input.messages)?;
+        if !list.is_array() {
+            return Err(Fault::Input("messages: wanted a JSON array".into()));
+        }
+        messages::adapt(&mut list, &self.ability);
+        let mut tools = parse("tools", input.tools)?;
+        if tools.as_array().is_some_and(Vec::is_empty) {
+            tools = serde_json::Value::Null;
+        }
+        let mut variables: BTreeMap<String, Value> = BTreeMap::new();
+        variables.insert("add_generation_prompt".into(), input.add_generation_prompt.into());
+        variables.insert("bos_token".into(), input.bos_token.into());
+        variables.insert("eos_token".into(), input.eos_token.into());
+        variables.insert("cairn_now_unix_s".into(), input.now_unix_s.into());
+        match parse("chat_template_kwargs", input.kwargs)? {
+            serde_json::Value::Null => {}
+            serde_json::Value::Object(map) => {
+                variables.extend(map.into_iter().map(|(k, v)| (k, value_of(&v))));
+            }
+            _ => return Err(Fault::Input("chat_template_kwargs: wanted a JSON object".into())),
+        }
+        self.render_values(&tools, &list, &variables)
+    }
+
+    fn render_values(&self, tools: &serde_json::Value, list: &serde_json::Value, variables: &BTreeMap<String, Value>) -> Outcome<String> {
+        let mut context: BTreeMap<String, Value> = BTreeMap::new();
+        context.insert("messages".into(), value_of(list));
+        context.insert("tools".into(), value_of(tools));
+        context.insert("documents".into(), Value::from(()));
+        context.extend(variables.iter().map(|(k, v)| (k.clone(), v.clone())));
+        let template = self.environment.get_template(NAME).map_err(|e| Fault::Template(e.to_string()))?;
+        template.render(Value::from_iter(context)).map_err(|e| Fault::Template(message_of(&e)))
+    }
+}
+
+fn value_of(json: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    match json {
+        Json::Null => Value::from(()),
+        Json::Bool(b) => Value::from(*b),
+        Json::Number(n) => n
+            .as_i64()
+            .map(Value::from)
+            .or_else(|| n.as_u64().map(Value::from))
+            .unwrap_or_else(|| Value::from(n.as_f64().unwrap_or(0.0))),
+        Json::String(text) => Value::from(text.as_str()),
+        Json::Array(list) => list.iter().map(value_of).collect(),
+        Json::Object(map) => Value::from_pairs(map.iter().map(|(k, v)| (Value::from(k.as_str()), value_of(v)))),
+    }
+}
+
+/// The template's own words if it raised them, else what went wrong and where.
+fn message_of(error: &Error) -> String {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(e) = cause {
+        if e.source().is_some_and(|s| s.is::<Raised>()) {
+            if let Some(detail) = e.downcast_ref::<Error>().and_then(Error::detail) {
+                return detail.to_string();
+            }
+        }
+        cause = e.source();
+    }
+    let line = error.line().map_or(String::new(), |l| format!(" (line {l})"));
+    match error.kind() {
+        ErrorKind::OutOfFuel => "chat template takes too many steps for these messages".into(),
+        _ => format!("chat template: {}{line}", error.detail().map_or_else(|| error.kind().to_string(), |d| format!("{}: {d}", error.kind()))),
+    }
+}
+
+fn set_up(environment: &mut Environment<'static>) -> Result<(), Error> {
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_fuel(Some(FUEL));
+    environment.set_recursion_limit(RECURSION_MAX);
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(|out, _, value| match value.as_str() {
+        Some(text) => out.write_str(text).map_err(Error::from),
+        None => out.write_str(&python::str_of(value)?).map_err(Error::from),
+    });
+    environment.add_filter("tojson", |state: &State, value: Value, args: Rest<Value>| python::to_json(state, &value, &args));
+    environment.add_filter("string", |value: Value| python::str_of(&value));
+    // Python's notions of kinds, which jinja2 tests by: strings and dicts are sequences too, an undefined value is an empty one,
+    // and a bool is a number.
+    environment.add_test("sequence", |value: Value| {
+        matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)
+    });
+    environment.add_test("iterable", |value: Value| {
+        matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined | ValueKind::Iterable)
+    });
+    environment.add_test("number", |value: Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
+    environment.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, python::str_of(&message)?).with_source(Raised))
+    });
+    environment.add_function("strftime_now", |state: &State, format: String| {
+        let now = state.lookup("cairn_now_unix_s").and_then(|v| i64::try_from(v).ok()).unwrap_or(0);
+        strftime(now, &format)
+    });
+    Ok(())
+}
+
+/// strftime in local time.
+fn strftime(unix_s: i64, format: &str) -> Result<String, Error> {
+    let broken = || Error::new(ErrorKind::InvalidOperation, "strftime_now: format is not usable");
+    if format.is_empty() {
+        return Ok(String::new());
+    }
+    let format = std::ffi::CString::new(format).map_err(|_| broken())?;
+    let mut out = vec![0u8; 1024];
+    // SAFETY: the structs are plain data that localtime_r fills; strftime writes at most out.len() bytes.
+    let written = unsafe {
+        let mut parts: libc::tm = std::mem::zeroed();
+        let seconds: libc::time_t = unix_s;
+        if libc::localtime_r(&seconds, &mut parts).is_null() {
+            return Err(broken());
+        }
+        libc::strftime(out.as_mut_ptr().cast(), out.len(), format.as_ptr(), &parts)
+    };
+    out.truncate(written);
+    String::from_utf8(out).map_err(|_| broken())
+}
+
+/// transformers marks what the assistant said with {% generation %} ... {% endgeneration %}; for a prompt the tags mean
+/// nothing. They become comments, which trim white space exactly as the tags would.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at);
+        out.push_str(before);
+        let inner = tag[2..].find("%}").map(|end| &tag[2..2 + end]);
+        match inner {
+            Some(inner) if matches!(inner.trim_matches(['-', '+']).trim(), "generation" | "endgeneration") => {
+                out.push_str("{#");
+                out.push_str(inner);
+                out.push_str("#}");
+                rest = &tag[inner.len() + 4..];
+            }
+            _ => {
+                out.push_str("{%");
+                rest = &tag[2..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
