@@ -329,38 +329,28 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
   StoreSums<R, V>(t.y, t.ldy, t.columns, acc);
 }
 
-// The next tile's rows: 8 rows are 4 + 4, not 6 + 2.
-INLINE int TileRows(int rows) {
-  return rows >= 12 || rows == 6 ? 6 : rows > 6 ? (rows + 1) / 2 : rows;
+// The next tile's rows, at most `max`: with 6, 8 rows are 4 + 4, not 6 + 2.
+INLINE int TileRows(int rows, int max) {
+  return rows >= 2 * max || rows == max ? max : rows > max ? (rows + 1) / 2 : rows;
 }
 
-template <typename F, typename Source>
+// Rows of a tile. Types that widen their sums inside a block need registers for both widths.
+template <typename F>
+constexpr int kRowsMax = F::kBits == 8 || F::kBits == 6 ? 4 : 6;
+
+template <typename F, int R, typename Source>
 void RunRows(const Source& source, int64_t count, Tile t, int rows, bool continues) {
   while (rows > 0) {
-    const int r = TileRows(rows);
-    switch (r) {
-      case 1:
-        RunTile<F, 1>(source, count, t, continues);
-        break;
-      case 2:
-        RunTile<F, 2>(source, count, t, continues);
-        break;
-      case 3:
-        RunTile<F, 3>(source, count, t, continues);
-        break;
-      case 4:
-        RunTile<F, 4>(source, count, t, continues);
-        break;
-      case 5:
-        RunTile<F, 5>(source, count, t, continues);
-        break;
-      default:
-        RunTile<F, 6>(source, count, t, continues);
+    const int r = TileRows(rows, kRowsMax<F>);
+    if (r == R) {
+      RunTile<F, R>(source, count, t, continues);
+      t.q += r * t.ldq;
+      t.blocks += r * t.ld_blocks;
+      t.y += r * t.ldy;
+      rows -= r;
+    } else {
+      if constexpr (R > 1) return RunRows<F, R - 1>(source, count, t, rows, continues);
     }
-    t.q += r * t.ldq;
-    t.blocks += r * t.ld_blocks;
-    t.y += r * t.ldy;
-    rows -= r;
   }
 }
 
@@ -383,7 +373,7 @@ void QuantizedPanel(const PanelCall& c) {
       t.y = c.y + half * 16;
       t.columns = c.columns - half * 16;
       const UnpackedSource source = {u.tile + half * 64, u.scale + half * 16, u.other + half * 16};
-      RunRows<F>(source, n, t, c.rows, b > 0);
+      RunRows<F, kRowsMax<F>>(source, n, t, c.rows, b > 0);
     }
   }
 }
@@ -441,7 +431,7 @@ inline void RunFloatTile(const uint8_t* panel, int64_t k, const FloatTile& t, bo
 void RunFloatRows(const uint8_t* panel, int64_t k, FloatTile t, int rows, bool continues) {
   constexpr WeightType kType = WeightType::kF32;
   while (rows > 0) {
-    const int r = TileRows(rows);
+    const int r = TileRows(rows, 6);
     switch (r) {
       case 1:
         RunFloatTile<kType, 1, 2, false>(panel, k, t, continues);

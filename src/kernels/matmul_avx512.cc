@@ -137,17 +137,25 @@ struct PackedSource {
   INLINE PairF Min(int64_t b) const { return LoadMin<F>(panel, b); }
 };
 
-// Blocks unpacked once into bytes and float scales.
-struct UnpackedSource {
+// A few blocks unpacked into bytes and float scales.
+struct Unpacked {
   alignas(64) uint8_t tile[kBlocksUnpacked * kTileBytes];
   alignas(64) float scale[kBlocksUnpacked * kPanelColumns];
   alignas(64) float other[kBlocksUnpacked * kPanelColumns];  // minimum, or scale of the upper half
+};
+template <typename F>
+struct UnpackedSource {
+  // 8-bit integers are used where they lie.
+  static constexpr int kStride = F::kBits == 8 ? F::kGroupBytes : kTileBytes;
+  const uint8_t* tile;
+  const float* scale;
+  const float* other;
 
   template <int Q>
   INLINE Pair Quad(const uint8_t* block) const {
     return {_mm512_load_si512(block + Q * 128), _mm512_load_si512(block + Q * 128 + 64)};
   }
-  INLINE const uint8_t* Block(int64_t b) const { return tile + b * kTileBytes; }
+  INLINE const uint8_t* Block(int64_t b) const { return tile + b * kStride; }
   INLINE PairF Scale(int64_t b, int half) const {
     return Load((half == 0 ? scale : other) + b * 32);
   }
@@ -161,23 +169,28 @@ INLINE void Store(float* p, PairF v) {
 }
 
 template <typename F>
-void Unpack(const uint8_t* panel, int64_t begin, int count, UnpackedSource* out) {
+INLINE void UnpackQuants(const uint8_t* quants, uint8_t* tile) {
+  auto store = [&]<int Q>() __attribute__((always_inline)) {
+    const Pair w = LoadQuad<F, Q>(quants);
+    _mm512_store_si512(tile + Q * 128, w.lo);
+    _mm512_store_si512(tile + Q * 128 + 64, w.hi);
+  };
+  store.template operator()<0>();
+  store.template operator()<1>();
+  store.template operator()<2>();
+  store.template operator()<3>();
+  store.template operator()<4>();
+  store.template operator()<5>();
+  store.template operator()<6>();
+  store.template operator()<7>();
+}
+
+template <typename F>
+void Unpack(const uint8_t* panel, int64_t begin, int count, Unpacked* out) {
   for (int b = 0; b < count; ++b) {
-    const uint8_t* quants = BlockQuants<F>(panel, begin + b);
-    uint8_t* tile = out->tile + b * kTileBytes;
-    auto store = [&]<int Q>() __attribute__((always_inline)) {
-      const Pair w = LoadQuad<F, Q>(quants);
-      _mm512_store_si512(tile + Q * 128, w.lo);
-      _mm512_store_si512(tile + Q * 128 + 64, w.hi);
-    };
-    store.template operator()<0>();
-    store.template operator()<1>();
-    store.template operator()<2>();
-    store.template operator()<3>();
-    store.template operator()<4>();
-    store.template operator()<5>();
-    store.template operator()<6>();
-    store.template operator()<7>();
+    if constexpr (F::kBits != 8) {
+      UnpackQuants<F>(BlockQuants<F>(panel, begin + b), out->tile + b * kTileBytes);
+    }
     Store(out->scale + b * 32, LoadScale<F>(panel, begin + b, 0));
     if constexpr (F::kHalves) Store(out->other + b * 32, LoadScale<F>(panel, begin + b, 1));
     if constexpr (F::kMin) Store(out->other + b * 32, LoadMin<F>(panel, begin + b));
@@ -318,16 +331,17 @@ void QuantizedPanel(const PanelCall& c) {
   const int64_t count = c.k / kBlockK;
   Tile t = {c.q, c.k, c.blocks, count, c.y, c.ldy, 0, 0};
   SetMasks(c.columns, &t.mask_lo, &t.mask_hi);
-  if (F::kBits == 8 || c.rows <= kDirectRowsMax) {
+  if (c.rows <= kDirectRowsMax) {
     return RunRows<F>(PackedSource<F>{c.panel}, count, t, c.rows, false);
   }
-  UnpackedSource source;
+  Unpacked u;
   for (int64_t b = 0; b < count; b += kBlocksUnpacked) {
     const int n = static_cast<int>(count - b < kBlocksUnpacked ? count - b : kBlocksUnpacked);
-    Unpack<F>(c.panel, b, n, &source);
+    Unpack<F>(c.panel, b, n, &u);
     t.q = c.q + b * kBlockK;
     t.blocks = c.blocks + b;
-    RunRows<F>(source, n, t, c.rows, b > 0);
+    const uint8_t* tile = F::kBits == 8 ? BlockQuants<F>(c.panel, b) : u.tile;
+    RunRows<F>(UnpackedSource<F>{tile, u.scale, u.other}, n, t, c.rows, b > 0);
   }
 }
 
