@@ -262,6 +262,7 @@ PublishResult PrefixTree::Publish(Lease& lease, std::span<const Token> tokens,
   LeaseRecord& record = *lease.record_;
   const int64_t p = static_cast<int64_t>(tokens.size());
   CHECK(p > 0 && p >= lease.position());
+  if (!state) return PublishResult::kDropped;
   Position at = Walk(record.node, tokens);
   Need need = NeedAt(at, tokens, blocks);
   const bool hopeless =

@@ -137,11 +137,12 @@ class PrefixTree {
   std::vector<Mark> ReserveMarks(Lease& lease, std::span<const BlockRef> blocks,
                                  std::span<const Mark> marks);
   void ReleaseMarks(Lease& lease);  // what was reserved and not published
-  // Stores the state after tokens.size() tokens. `blocks` cover them (empty without KV); `state` is
-  // complete. REQUIRES: tokens.size() >= lease.position() and > 0; tokens begin with the lease's
-  // path. With a reservation for this position it is never dropped, unless something else took the
-  // last path slot. A result other than kDropped moves the lease there. A new *end* frees the
-  // path's previous one if that is nothing else.
+  // Stores the state after tokens.size() tokens. `blocks` cover them (empty without KV). An empty
+  // `state` (SequenceState::TakeState has none to give) is not published: kDropped. REQUIRES:
+  // tokens.size() >= lease.position() and > 0; tokens begin with the lease's path. With a
+  // reservation for this position it is never dropped, unless something else took the last path
+  // slot. A result other than kDropped moves the lease there. A new *end* frees the path's previous
+  // one if that is nothing else.
   PublishResult Publish(Lease& lease, std::span<const Token> tokens,
                         std::span<const BlockRef> blocks, StateBuffer state, MarkKinds kinds,
                         PathType type);

@@ -20,6 +20,7 @@ Result<SequenceState> SequenceState::Restore(BlockPool& blocks, StatePool& state
                                              std::span<const std::byte> state) {
   ASSIGN_OR_RETURN(SequenceState restored, Create(blocks, states));
   restored.length_ = length;
+  restored.complete_ = !state.empty();
   if (blocks.block_bytes() > 0) {
     const size_t whole = static_cast<size_t>(length / kBlockTokens);
     const bool has_part = length % kBlockTokens != 0;
@@ -66,6 +67,7 @@ Status SequenceState::Append() {
 void SequenceState::Advance(int64_t rows) {
   CHECK(length_ + rows <= capacity());
   length_ += rows;
+  complete_ |= rows > 0;
 }
 
 }  // namespace cairn

@@ -47,9 +47,10 @@ class SequenceState {
   std::byte* state() const { return buffer_.data(); }
   // For PrefixTree: may cover more than length() positions. Empty if the layout has no KV.
   std::span<const BlockRef> blocks() const { return blocks_; }
-  // The buffer, for a checkpoint at length(). The sequence is over: only blocks() and length() may
-  // still be asked.
-  StateBuffer TakeState() { return std::move(buffer_); }
+  // The buffer, for a checkpoint at length(); empty if the sequence was restored where no hidden
+  // row is kept and no token came since, so that there is no complete state to give. The sequence
+  // is over: only blocks() and length() may still be asked.
+  StateBuffer TakeState() { return complete_ ? std::move(buffer_) : StateBuffer(); }
 
  private:
   SequenceState(BlockPool& blocks, StateBuffer buffer)
@@ -61,6 +62,7 @@ class SequenceState {
   std::vector<std::byte*> pointers_;  // blocks_[i].data()
   StateBuffer buffer_;
   int64_t length_ = 0;
+  bool complete_ = true;  // the buffer is the state at length_, hidden row included
 };
 
 }  // namespace cairn
