@@ -13,8 +13,6 @@
 namespace cairn {
 namespace {
 
-using testing::Encode;
-using testing::EncodeString;
 using testing::GgufWriter;
 
 GgufWriter EveryKind() {

@@ -31,13 +31,14 @@ std::string SystemError(const char* what, const std::string& path) {
   return std::string("[file] ") + what + " '" + path + "': " + std::strerror(errno);
 }
 
-// madvise over the whole pages that `part` touches. Advice is a hint: a refusal changes nothing.
-void Advise(std::span<const std::byte> part, int advice) {
+// madvise over the whole pages of the mapping `whole` that `part` touches (a mapping begins on a
+// page). Advice is a hint: a refusal changes nothing.
+void Advise(std::span<const std::byte> whole, std::span<const std::byte> part, int advice) {
   if (part.empty()) return;
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
-  (void)::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = static_cast<size_t>(part.data() - whole.data()) / page * page;
+  const auto end = static_cast<size_t>(part.data() - whole.data()) + part.size();
+  (void)::madvise(const_cast<std::byte*>(whole.data()) + begin, end - begin, advice);
 }
 
 }  // namespace
@@ -74,9 +75,13 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void MappedFile::Prefetch(std::span<const std::byte> part) const { Advise(part, MADV_WILLNEED); }
+void MappedFile::Prefetch(std::span<const std::byte> part) const {
+  Advise(bytes(), part, MADV_WILLNEED);
+}
 
 // The mapping is private and never written, so a dropped page comes back from the file unchanged.
-void MappedFile::Release(std::span<const std::byte> part) const { Advise(part, MADV_DONTNEED); }
+void MappedFile::Release(std::span<const std::byte> part) const {
+  Advise(bytes(), part, MADV_DONTNEED);
+}
 
 }  // namespace cairn
