@@ -44,6 +44,7 @@ void Conv1d(const KernelContext& ctx, const Conv1dShape& shape,
   CHECK(shape.kernel >= 2 && shape.kernel <= kConvKernelMax);
   CHECK(w.size() == static_cast<size_t>(shape.kernel) * shape.channels);
   CHECK(bias.empty() || bias.size() == static_cast<size_t>(shape.channels));
+  CHECK(TapsAreValid(slices));
   const Conv1dLevel& level = Level(ctx);
   const int64_t channels = shape.channels;
   const int tiles = static_cast<int>((channels + kTileChannels - 1) / kTileChannels);

@@ -14,8 +14,10 @@ namespace {
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
 constexpr int kTileVectors = 2;
+constexpr int kSingleRowVectors = 2;
 #else
 constexpr int kTileVectors = 4;
+constexpr int kSingleRowVectors = 8;  // no delta to carry: whole rows of dv = 128
 #endif
 
 template <int kVectors>
@@ -26,9 +28,25 @@ struct Columns {
 template <int kVectors>
 CAIRN_SIMD Columns<kVectors> ZeroColumns() {
   Columns<kVectors> c;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int j = 0; j < kVectors; ++j) c.v[j] = Zero();
   return c;
+}
+
+// delta and out of row t, columns from `column` on, from its a and b.
+template <int kVectors>
+CAIRN_SIMD Columns<kVectors> FinishRow(const GatedDeltaTile& p, int t, int column, float qk,
+                                       const Columns<kVectors>& a, const Columns<kVectors>& b) {
+  const float* v = p.v + t * p.ldv + column;
+  float* out = p.out + t * p.ldout + column;
+  const F32x16 beta = Set(p.beta[t * p.ldg]);
+  Columns<kVectors> delta;
+#pragma GCC unroll 8
+  for (int j = 0; j < kVectors; ++j) {
+    delta.v[j] = Mul(beta, Sub(Load(v + j * 16), a.v[j]));
+    Store(out + j * 16, Fma(Set(qk), delta.v[j], b.v[j]));
+  }
+  return delta;
 }
 
 // The pass of row t over the tile: s = g * S into `tile`, a and b. With kFirst S comes from the
@@ -58,15 +76,7 @@ CAIRN_SIMD Columns<kVectors> PassRow(const GatedDeltaTile& p, int t, const Colum
     }
     tile += kVectors * 16;
   }
-  const F32x16 qk = Set(Dot(q, k, p.dk));
-  const F32x16 beta = Set(p.beta[t * p.ldg]);
-  Columns<kVectors> delta;
-#pragma GCC unroll 4
-  for (int j = 0; j < kVectors; ++j) {
-    delta.v[j] = Mul(beta, Sub(Load(p.v + t * p.ldv + j * 16), a.v[j]));
-    Store(p.out + t * p.ldout + j * 16, Fma(qk, delta.v[j], b.v[j]));
-  }
-  return delta;
+  return FinishRow<kVectors>(p, t, 0, Dot(q, k, p.dk), a, b);
 }
 
 // Writes the state after row t: the update that the pass of row t + 1 would fold in.
@@ -84,13 +94,28 @@ CAIRN_SIMD void WriteState(const GatedDeltaTile& p, int t, const Columns<kVector
   }
 }
 
+// Rows lie a whole activation row (tens of KiB) apart, where no hardware prefetcher follows; a pass
+// is long enough to fetch the next row's q, k and v from memory.
+CAIRN_SIMD void PrefetchRow(const GatedDeltaTile& p, int t) {
+  if (t >= p.rows) return;
+  for (int i = 0; i < p.dk; i += 16) {
+    __builtin_prefetch(p.q + t * p.ldqk + i);
+    __builtin_prefetch(p.k + t * p.ldqk + i);
+  }
+  for (int i = 0; i < p.columns; i += 16) {
+    __builtin_prefetch(p.v + t * p.ldv + i);
+    __builtin_prefetch(p.out + t * p.ldout + i, 1);
+  }
+}
+
 template <int kVectors>
-void RunVectors(const GatedDeltaTile& p) {
+void RunRows(const GatedDeltaTile& p) {
   alignas(64) float tile[kDeltaKeyDimMax * kVectors * 16];
   const StateTap* tap = p.taps;
   const StateTap* const taps_end = p.taps + p.tap_count;
   Columns<kVectors> delta = ZeroColumns<kVectors>();
   for (int t = 0; t < p.rows; ++t) {
+    PrefetchRow(p, t + 1);
     delta = t == 0 ? PassRow<kVectors, true>(p, t, delta, tile)
                    : PassRow<kVectors, false>(p, t, delta, tile);
     for (; tap != taps_end && tap->row == t; ++tap)
@@ -99,17 +124,66 @@ void RunVectors(const GatedDeltaTile& p) {
   WriteState<kVectors>(p, p.rows - 1, delta, tile, p.state);
 }
 
-void RunTile(const GatedDeltaTile& tile) {
-  switch (tile.columns / 16) {
+// delta of 16 kVectors columns of a single row, from `column` on; writes their out.
+template <int kVectors>
+CAIRN_SIMD void FirstPass(const GatedDeltaTile& p, int column, float qk, float* delta) {
+  const F32x16 g = Set(*p.g);
+  Columns<kVectors> a = ZeroColumns<kVectors>();
+  Columns<kVectors> b = a;
+  const float* from = p.state + column;
+  for (int i = 0; i < p.dk; ++i) {
+    const F32x16 ki = Set(p.k[i]);
+    const F32x16 qi = Set(p.q[i]);
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) {
+      const F32x16 s = Mul(g, Load(from + j * 16));
+      a.v[j] = Fma(ki, s, a.v[j]);
+      b.v[j] = Fma(qi, s, b.v[j]);
+    }
+    from += p.ldstate;
+  }
+  const Columns<kVectors> d = FinishRow<kVectors>(p, 0, column, qk, a, b);
+#pragma GCC unroll 8
+  for (int j = 0; j < kVectors; ++j) Store(delta + column + j * 16, d.v[j]);
+}
+
+// One row (decode): every element comes from memory once anyway, so no tile is kept. The second
+// pass finds the state in L2, computes g * S again, and fetches the next head's state meanwhile.
+void RunSingleRow(const GatedDeltaTile& p) {
+  alignas(64) float delta[kDeltaSingleRowColumns];
+  const float qk = Dot(p.q, p.k, p.dk);
+  int column = 0;
+  for (; column + kSingleRowVectors * 16 <= p.columns; column += kSingleRowVectors * 16)
+    FirstPass<kSingleRowVectors>(p, column, qk, delta);
+  for (; column < p.columns; column += 16) FirstPass<1>(p, column, qk, delta);
+
+  const F32x16 g = Set(*p.g);
+  const auto write = [&](float* to) {
+    for (int i = 0; i < p.dk; ++i) {
+      const F32x16 ki = Set(p.k[i]);
+      const float* from = p.state + i * p.ldstate;
+      for (int c = 0; c < p.columns; c += 16) {
+        if (p.next_state != nullptr) __builtin_prefetch(p.next_state + i * p.ldstate + c, 0, 2);
+        Store(to + i * p.ldstate + c, Fma(ki, Load(delta + c), Mul(g, Load(from + c))));
+      }
+    }
+  };
+  for (int i = 0; i < p.tap_count; ++i) write(p.taps[i].dst + p.state_offset);
+  write(p.state);
+}
+
+void RunTile(const GatedDeltaTile& p) {
+  if (p.rows == 1) return RunSingleRow(p);
+  switch (p.columns / 16) {
     case 1:
-      return RunVectors<1>(tile);
+      return RunRows<1>(p);
     case 2:
-      return RunVectors<2>(tile);
+      return RunRows<2>(p);
 #if !defined(__AVX2__) || defined(__AVX512F__)
     case 3:
-      return RunVectors<3>(tile);
+      return RunRows<3>(p);
     case 4:
-      return RunVectors<4>(tile);
+      return RunRows<4>(p);
 #endif
   }
 }

@@ -8,6 +8,7 @@
 namespace cairn {
 
 inline constexpr int kDeltaKeyDimMax = 256;
+inline constexpr int kDeltaSingleRowColumns = 512;  // columns of a tile with one row, at most
 
 // Pointers stand at the tile's head, row and first column.
 struct GatedDeltaTile {
@@ -23,16 +24,17 @@ struct GatedDeltaTile {
   int64_t ldout;
   float* state;  // [dk] at ldstate, `columns` values
   int64_t ldstate;
-  int64_t state_offset;  // of the tile in a whole state, for taps
-  const StateTap* taps;  // ascending by row
+  const float* next_state;  // what this thread reads next, laid out as `state`; or null
+  int64_t state_offset;     // of the tile in a whole state, for taps
+  const StateTap* taps;     // ascending by row
   int tap_count;
   int dk;
   int rows;     // >= 1
-  int columns;  // multiple of 16, <= the level's tile_columns
+  int columns;  // multiple of 16; at most tile_columns, or kDeltaSingleRowColumns for one row
 };
 
 struct GatedDeltaLevel {
-  int tile_columns;
+  int tile_columns;  // of slices with several rows
   void (*run_tile)(const GatedDeltaTile& tile);
 };
 

@@ -17,4 +17,16 @@ struct RecurrentSlice {
   std::span<const StateTap> taps;
 };
 
+// Ascending rows, all inside their slice.
+inline bool TapsAreValid(std::span<const RecurrentSlice> slices) {
+  for (const RecurrentSlice& slice : slices) {
+    int last = 0;
+    for (const StateTap& tap : slice.taps) {
+      if (tap.row < last || tap.row >= slice.row_count) return false;
+      last = tap.row;
+    }
+  }
+  return true;
+}
+
 }  // namespace cairn

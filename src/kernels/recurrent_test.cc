@@ -233,7 +233,7 @@ void ExpectChunksAndTapsExact(std::mt19937& random, const Layer& layer, const Ke
 
 TEST(RecurrentKernels, EveryLevelThreadCountChunkingAndTapIsExact) {
   std::mt19937 random(11);
-  for (const auto& layer : RandomLayers(random, 24)) {
+  for (const auto& layer : RandomLayers(random, 60)) {
     const Floats start = Random(random, layer->state_floats(), 0.5f);
     Floats want_state = start, want_out(layer->out_floats());
     layer->Define(want_state, want_out);
