@@ -3,6 +3,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/bytes.h"
 #include "base/check.h"

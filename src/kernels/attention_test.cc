@@ -218,9 +218,10 @@ struct ShapeCase {
 // Group sizes around the register tile, head sizes with and without a tail, lengths around blocks
 // and segments.
 constexpr ShapeCase kShapes[] = {
-    {8, 2, 16, 130}, {3, 1, 24, 257}, {4, 4, 32, 256},  {6, 2, 64, 65},   {7, 1, 8, 300},
-    {2, 1, 256, 63}, {5, 1, 128, 64}, {12, 4, 40, 70},  {1, 1, 16, 1030}, {4, 1, 16, 513},
-    {2, 2, 512, 20}, {16, 2, 96, 66}, {10, 5, 72, 100}, {1, 1, 8, 1},     {2, 1, 80, 255}};
+    {8, 2, 16, 130},  {3, 1, 24, 257}, {4, 4, 32, 256},  {6, 2, 64, 65},
+    {7, 1, 8, 300},   {2, 1, 256, 63}, {5, 1, 128, 64},  {12, 4, 40, 70},
+    {1, 1, 16, 1030}, {4, 1, 16, 513}, {2, 2, 512, 20},  {16, 2, 96, 66},
+    {10, 5, 72, 100}, {1, 1, 8, 1},    {16, 1, 16, 300}, {2, 1, 80, 255}};
 
 TEST(AttentionTest, LevelsAreEqualInBits) {
   uint32_t seed = 1;
@@ -256,13 +257,12 @@ TEST(AttentionTest, EverySplitBatchAndThreadCountGivesTheBitsOfTheWhole) {
       std::vector<Sequence> whole = base;
       for (Sequence& s : whole) RunWhole(shape, s, {});
       for (int threads = 1; threads <= 4; ++threads) {
-        for (int rows_max : {3, 200}) {
-          std::vector<Sequence> split = base;
-          RunSteps(shape, split, RandomSteps(base, rows_max, ++seed), {.threads = threads});
-          for (size_t i = 0; i < base.size(); ++i) {
-            EXPECT_TRUE(SameBits(split[i].out, whole[i].out))
-                << "head_dim " << c.head_dim << " threads " << threads << " rows " << rows_max;
-          }
+        const int rows_max = (threads + seed) % 2 == 0 ? 3 : 200;
+        std::vector<Sequence> split = base;
+        RunSteps(shape, split, RandomSteps(base, rows_max, ++seed), {.threads = threads});
+        for (size_t i = 0; i < base.size(); ++i) {
+          EXPECT_TRUE(SameBits(split[i].out, whole[i].out))
+              << "head_dim " << c.head_dim << " threads " << threads << " rows " << rows_max;
         }
       }
     }
