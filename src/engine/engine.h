@@ -23,6 +23,12 @@
 
 namespace cairn {
 
+// Faults that a test plants to see that the law's tests catch them (CacheOptions::fault is
+// another).
+struct TestFaults {
+  bool random_by_slot = false;  // random numbers by the place in the batch, not by (seed, position)
+};
+
 struct EngineOptions {
   int threads = 1;
   CpuLevel cpu_level = CpuLevel::kScalar;
@@ -34,9 +40,11 @@ struct EngineOptions {
   int logit_rows_max = 64;               // rows with logits in one step (>= decode_concurrency)
   uint64_t live_bytes_max = UINT64_MAX;  // private memory of live sequences (blocks + state
                                          // buffers); beyond it: evict, then preempt
-  std::vector<Token> end_tokens;         // end-of-generation ids of the model
-  std::vector<std::vector<Token>>
-      turn_headers;  // learnt from the chat template; empty: no turn marks
+  double closing_ms_max = 10000;         // how long a finish checkpoint waits for End(kept)
+  std::vector<Token> end_tokens = {};    // end-of-generation ids of the model
+  std::vector<std::vector<Token>> turn_headers =
+      {};  // learnt from the chat template; empty: no turn marks
+  TestFaults faults = {};
 };
 
 // Counters and gauges, readable from any thread at any time.

@@ -24,9 +24,6 @@
 
 namespace cairn {
 
-const char* MissReasonName(
-    MissReason reason);  // "empty_cache", ... as DESIGN section 7 spells them
-
 // What the cache did for a request; fixed once the sequence was prepared.
 struct ReuseReport {
   int64_t prompt_tokens = 0;

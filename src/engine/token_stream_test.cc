@@ -54,11 +54,5 @@ TEST(TokenStream, CancelAndEndRingTheEngine) {
   EXPECT_TRUE(bell->rung);
 }
 
-TEST(MissReason, NamesAreTheDesigns) {
-  EXPECT_STREQ(MissReasonName(MissReason::kNoCheckpointBeforeDivergence),
-               "no_checkpoint_before_divergence");
-  EXPECT_STREQ(MissReasonName(MissReason::kBetweenCheckpoints), "between_checkpoints");
-}
-
 }  // namespace
 }  // namespace cairn

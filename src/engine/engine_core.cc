@@ -1,0 +1,187 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cairn {
+namespace {
+
+// What SetPoolLimits and Create may ask for at most.
+size_t Count(int n) { return static_cast<size_t>(std::max(0, n)); }
+
+}  // namespace
+
+EngineCore::EngineCore(const Model& model, const EngineOptions& options,
+                       const EngineObserver& observer, EngineStats& stats)
+    : model_(model),
+      options_(options),
+      observer_(observer),
+      stats_(stats),
+      vocab_size_(model.info().vocab_size),
+      pool_(options.threads),
+      context_{options.cpu_level, &pool_},
+      blocks_(model.layout()),
+      states_(model.layout()),
+      tree_(model.layout(), options.cache),
+      workspace_(
+          model.CreateWorkspace(options.step_rows_max, options.logit_rows_max, options.threads)),
+      logits_(new float[Count(options.logit_rows_max) * static_cast<size_t>(vocab_size_)]) {
+  const size_t slots = Count(options.decode_concurrency);
+  const size_t rows = Count(options.step_rows_max);
+  active_.reserve(slots);
+  plan_inputs_.reserve(slots);
+  plan_.reserve(slots);
+  hidden_sequences_.reserve(slots);
+  hidden_rows_.reserve(slots);
+  batch_tokens_.reserve(rows);
+  slices_.reserve(slots);
+  taps_.reserve(rows);
+  logit_rows_.reserve(Count(options.logit_rows_max));
+  in_batch_.reserve(slots);
+  logit_tasks_.reserve(Count(options.logit_rows_max));
+  for (int i = 0; i < options.threads; ++i) sampler_scratch_.emplace_back(vocab_size_);
+}
+
+EngineCore::~EngineCore() {
+  for (auto* list : {&active_, &closing_})
+    for (SequencePtr& s : *list) LetGo(*s);
+}
+
+bool EngineCore::Step() {
+  const auto begin = Clock::now();
+  stage_ = Stage::kAdmit;
+  EndWaiting();
+  EndClosing();
+  EndRunning();
+  AdmitWaiting();
+  if (!active_.empty()) {
+    stage_ = Stage::kPlan;
+    PlanStep();
+    stage_ = Stage::kPrepare;
+    PrepareStep();
+    stage_ = Stage::kForward;
+    ForwardStep();
+    stage_ = Stage::kSample;
+    SampleStep();
+    stage_ = Stage::kCommit;
+    CommitStep();
+    UpdateGauges();
+    stage_ = Stage::kEmit;
+    EmitStep();
+    ++stats_.steps;
+    if (observer_.step) observer_.step(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  stage_ = Stage::kEmit;
+  UpdateGauges();
+  return !active_.empty() || !waiting_.empty();
+}
+
+std::optional<Clock::time_point> EngineCore::NextWake() const {
+  std::optional<Clock::time_point> next;
+  auto earlier = [&](std::optional<Clock::time_point> t) {
+    if (t && (!next || *t < *next)) next = t;
+  };
+  for (const SequencePtr& s : waiting_) earlier(s->deadline());
+  for (const SequencePtr& s : closing_) earlier(s->closing_until);
+  return next;
+}
+
+void EngineCore::EndAll(const Status& error) {
+  const FinishReason reason = error.ok() ? FinishReason::kCancelled : FinishReason::kError;
+  while (!active_.empty()) Finish(TakeActive(*active_.back()), reason, error);
+  while (!waiting_.empty()) {
+    SequencePtr s = std::move(waiting_.front());
+    waiting_.pop_front();
+    Finish(std::move(s), reason, error);
+  }
+  for (SequencePtr& s : closing_) s->closing_until = Clock::now();
+  EndClosing();
+  admission_waits_ = false;
+  UpdateGauges();
+}
+
+bool EngineCore::Recover(const Status& error) {
+  const bool certain =
+      stage_ != Stage::kAdmit && stage_ != Stage::kPrepare && stage_ != Stage::kCommit;
+  // Nothing of the running sequences is published: their states may be half written.
+  std::vector<SequencePtr> dead;
+  std::swap(dead, active_);
+  active_.reserve(Count(options_.decode_concurrency));
+  for (SequencePtr& s : dead) {
+    if (!s) continue;
+    const EndEvent end = s->MakeEnd(FinishReason::kError, error);
+    LetGo(*s);
+    s->stream->Push(end);
+  }
+  admission_waits_ = false;
+  if (!certain) {
+    for (SequencePtr& s : closing_) LetGo(*s);
+    closing_.clear();
+    EndAll(error);
+  }
+  UpdateGauges();
+  return certain;
+}
+
+void EngineCore::UpdateGauges() {
+  stats_.slots_busy = static_cast<int64_t>(active_.size());
+  stats_.checkpoints = tree_.checkpoint_count();
+  stats_.cache_bytes = tree_.bytes();
+  stats_.live_bytes = live_bytes();
+  stats_.evictions = tree_.evictions().bytes + tree_.evictions().paths;
+  stats_.last_step_ms_unix =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                std::chrono::system_clock::now().time_since_epoch())
+                                .count());
+}
+
+uint64_t EngineCore::live_bytes() const {
+  return blocks_.held_bytes() + states_.held_bytes() - tree_.bytes();
+}
+
+EngineView EngineCore::View() {
+  EngineView view{tree_, {}};
+  auto add = [&](const Sequence& s, const char* phase) {
+    view.sequences.push_back({.id = s.id,
+                              .request_id = s.request.id,
+                              .phase = phase,
+                              .prompt_tokens = s.prompt_size(),
+                              .processed = std::min(s.position(), s.prompt_size()),
+                              .generated = s.generated(),
+                              .restore_point = s.reuse ? s.reuse->restore_point : 0});
+  };
+  for (const SequencePtr& s : active_) add(*s, s->prefilling() ? "prefill" : "decode");
+  for (const SequencePtr& s : closing_) add(*s, "closing");
+  for (const SequencePtr& s : waiting_) add(*s, "queued");
+  return view;
+}
+
+void EngineCore::SetPoolLimits(std::optional<size_t> blocks, std::optional<size_t> states) {
+  blocks_.set_limit(blocks);
+  states_.set_limit(states);
+}
+
+void EngineCore::CheckInvariants() const {
+  tree_.CheckInvariants();
+  blocks_.CheckInvariants();
+  CHECK(blocks_.free() + blocks_.held() == blocks_.total());
+  CHECK(states_.free() + states_.held() == states_.total());
+  CHECK(blocks_.held() >= tree_.block_count());
+  // Every state buffer is a checkpoint or belongs to a sequence that holds a slot or is closing.
+  size_t live_states = 0;
+  for (const auto* list : {&active_, &closing_}) {
+    for (const SequencePtr& s : *list) {
+      CHECK(s->state.has_value());
+      CHECK(s->position() <= static_cast<int64_t>(s->tokens.size()));
+      CHECK(s->pending.empty());
+      ++live_states;
+    }
+  }
+  for (const SequencePtr& s : waiting_) CHECK(!s->state && !s->lease);
+  CHECK(states_.held() == tree_.checkpoint_count() + live_states);
+  if (live_states == 0) CHECK(live_bytes() == 0);
+  if (options_.cache.enabled())
+    CHECK(tree_.bytes() + tree_.reserved_bytes() <= options_.cache.bytes_max);
+}
+
+}  // namespace cairn

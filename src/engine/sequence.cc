@@ -1,0 +1,45 @@
+#include "engine/sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cairn {
+namespace {
+
+double Milliseconds(Clock::duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
+
+}  // namespace
+
+Sequence::Sequence(uint64_t sequence_id, Request r, std::shared_ptr<TokenStream> s,
+                   int64_t token_count_max)
+    : id(sequence_id), request(std::move(r)), stream(std::move(s)), max_tokens(token_count_max) {
+  tokens = request.prompt;
+}
+
+bool Sequence::ends_by(Token token, std::span<const Token> end_tokens) const {
+  auto has = [token](std::span<const Token> list) {
+    return std::find(list.begin(), list.end(), token) != list.end();
+  };
+  return has(request.stop_token_ids) || (!request.ignore_eos && has(end_tokens));
+}
+
+std::optional<Clock::time_point> Sequence::deadline() const {
+  if (!(request.deadline_ms > 0)) return std::nullopt;
+  return submitted + std::chrono::duration_cast<Clock::duration>(
+                         std::chrono::duration<double, std::milli>(request.deadline_ms));
+}
+
+EndEvent Sequence::MakeEnd(FinishReason reason, Status error) const {
+  const auto now = Clock::now();
+  EndEvent end{.reason = reason, .error = std::move(error), .stop_token = stop_token};
+  end.generated = generated();
+  const bool was_admitted = reuse.has_value();
+  end.queue_ms = Milliseconds((was_admitted ? admitted : now) - submitted);
+  if (was_admitted) end.prefill_ms = Milliseconds((has_first_token ? first_token : now) - admitted);
+  if (has_first_token) end.decode_ms = Milliseconds(now - first_token);
+  return end;
+}
+
+}  // namespace cairn

@@ -1,0 +1,94 @@
+// One request being generated, as the engine thread sees it.
+//
+// Owns: its tokens, its live state, its hold on the prefix tree. Threads: the engine thread, except
+// that the thread that submits builds it. Invariants: state length <= tokens.size(); tokens =
+// prompt, then generated; the last sampled token is not in the state.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/marks.h"
+#include "cache/prefix_tree.h"
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "engine/token_stream.h"
+#include "state/sequence_state.h"
+
+namespace cairn {
+
+using Clock = std::chrono::steady_clock;
+
+// A mark that this step passes: its tap's buffer, published in Commit.
+struct PendingMark {
+  Mark mark;
+  StateBuffer buffer;
+};
+
+// What this step runs and found for one sequence; cleared by each step.
+struct StepWork {
+  int rows = 0;                    // rows in Forward; 0 = none
+  int tap_begin = 0;               // its taps in the batch
+  int logit_begin = 0;             // its first logit row
+  int logit_count = 0;             // prompt rows first, the row to sample from last
+  int64_t prompt_logit_begin = 0;  // position of the token that the first prompt row predicts
+  int prompt_logit_count = 0;
+  bool samples = false;  // the last logit row gives the next token
+  Token sampled = 0;
+  std::optional<TokenLogprob> logprob;
+  std::vector<TokenLogprob> top;
+  std::vector<PromptLogprobsEvent> prompt_logprobs;
+  std::optional<Token> emitted;  // the sampled token, if it is part of the answer
+  bool prefilled = false;        // send a ProgressEvent
+};
+
+struct Sequence {
+  // `stream` and `request` as submitted; vectors get their final size at admission.
+  Sequence(uint64_t id, Request request, std::shared_ptr<TokenStream> stream, int64_t max_tokens);
+
+  const uint64_t id;
+  const Request request;
+  const std::shared_ptr<TokenStream> stream;
+  const int64_t max_tokens;  // clamped to the rest of the context
+
+  std::vector<Token> tokens;           // prompt and generated
+  std::optional<SequenceState> state;  // while it has a slot, or is closing
+  Lease lease;                         // empty where the cache is neither read nor written
+  std::optional<ReuseReport> reuse;    // fixed by the first admission
+  std::vector<Mark> marks;             // of the prompt, ascending
+  size_t next_mark = 0;                // marks before it lie behind the state
+  int64_t prompt_logprobs_sent = 0;    // positions 1..k
+  int64_t progress_sent = 0;
+  std::vector<PendingMark> pending;
+  StepWork work;
+  std::optional<FinishReason> finished;  // set by Commit, acted on by Emit
+  std::optional<Token> stop_token;
+  std::vector<Token> masked_before_min_tokens, masked_always;
+
+  const Clock::time_point submitted = Clock::now();
+  Clock::time_point admitted, first_token, last_token;
+  bool has_first_token = false;
+  Clock::time_point closing_until;
+
+  int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
+  int64_t generated() const { return static_cast<int64_t>(tokens.size()) - prompt_size(); }
+  int64_t position() const { return state ? state->length() : 0; }
+  int64_t missing() const { return static_cast<int64_t>(tokens.size()) - position(); }
+  bool prefilling() const { return position() < prompt_size(); }
+  bool wants_token() const { return max_tokens > 0; }
+  bool ends_by(Token token, std::span<const Token> end_tokens) const;
+  std::span<const Token> masked() const {
+    return generated() < request.min_tokens ? masked_before_min_tokens : masked_always;
+  }
+  std::optional<Clock::time_point> deadline() const;
+  PathType path_type(int64_t position) const {
+    return PathTypeAt(position, request.system_end, request.tail_begin, request.raw);
+  }
+  EndEvent MakeEnd(FinishReason reason, Status error) const;
+};
+
+}  // namespace cairn
