@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "cache/miss_reason.h"
+
 namespace cairn {
 namespace {
 
@@ -66,6 +68,13 @@ TEST(ChooseQueue, LruTypeTakesTheFirstTypeThatIsNotShorterThanTheNext) {
   EXPECT_EQ(choose(1, 0, 0), PathType::kAssistant);
   EXPECT_EQ(choose(1, 2, 0), PathType::kUser);
   EXPECT_EQ(choose(1, 0, 9), PathType::kAssistant);
+}
+
+TEST(MissReasonName, AsClientsSeeThem) {
+  EXPECT_STREQ(MissReasonName(MissReason::kDisabledByRequest), "disabled_by_request");
+  EXPECT_STREQ(MissReasonName(MissReason::kNoCheckpointBeforeDivergence),
+               "no_checkpoint_before_divergence");
+  EXPECT_STREQ(MissReasonName(MissReason::kBetweenCheckpoints), "between_checkpoints");
 }
 
 TEST(PathTypeAt, ByTheParts) {

@@ -15,5 +15,6 @@ enum class MissReason {
   kNoCheckpointBeforeDivergence,
   kBetweenCheckpoints,
 };
+const char* MissReasonName(MissReason reason);  // "empty_cache", ... as clients see them
 
 }  // namespace cairn

@@ -245,7 +245,7 @@ TEST_P(PrefixTreeFuzz, EqualsTheOracle) {
   for (uint32_t seed = 1; seed <= 6 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Fuzz fuzz(scenario, seed);
-    fuzz.Run(2500);
+    fuzz.Run(1500);
     const Seen& seen = fuzz.seen();
     all.hits += seen.hits;
     all.partial_blocks += seen.partial_blocks;
