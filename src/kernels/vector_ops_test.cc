@@ -75,170 +75,201 @@ double MeanSquare(const double* x, int64_t n) {
   return sum / static_cast<double>(n);
 }
 
+Operation RmsNormHeadsOperation() {
+  return {"RmsNormHeads",
+          [](const KernelContext& ctx, const Case& c) {
+            Floats y = c.x;
+            RmsNormHeads(ctx, y.data(), c.ld, c.head_stride, c.w.data(), 1e-6f, c.rows, c.heads,
+                         c.n);
+            return y;
+          },
+          [](const Case& c) {
+            return EachHead(c, [&](double* y, int, int) {
+              const double s = 1 / std::sqrt(MeanSquare(y, c.n) + 1e-6);
+              for (int64_t i = 0; i < c.n; ++i) y[i] *= s * c.w[i];
+            });
+          },
+          kNormTolerance};
+}
+
+Operation L2NormHeadsOperation() {
+  return {"L2NormHeads",
+          [](const KernelContext& ctx, const Case& c) {
+            Floats y = c.x;
+            L2NormHeads(ctx, y.data(), c.ld, c.head_stride, 1e-6f, 0.25f, c.rows, c.heads, c.n);
+            return y;
+          },
+          [](const Case& c) {
+            return EachHead(c, [&](double* y, int, int) {
+              const double s =
+                  0.25 / std::sqrt(MeanSquare(y, c.n) * static_cast<double>(c.n) + 1e-6);
+              for (int64_t i = 0; i < c.n; ++i) y[i] *= s;
+            });
+          },
+          kNormTolerance};
+}
+
+Operation SigmoidGateHeadsOperation() {
+  return {"SigmoidGateHeads",
+          [](const KernelContext& ctx, const Case& c) {
+            Floats y = c.x;
+            SigmoidGateHeads(ctx, y.data(), c.ld, c.head_stride, c.z.data(), c.ld, c.head_stride,
+                             c.rows, c.heads, c.n);
+            return y;
+          },
+          [](const Case& c) {
+            return EachHead(c, [&](double* y, int r, int h) {
+              const float* z = c.z.data() + r * c.ld + h * c.head_stride;
+              for (int64_t i = 0; i < c.n; ++i) y[i] *= Sigmoid(z[i]);
+            });
+          },
+          kGateTolerance};
+}
+
+Operation GatedRmsNormHeadsOperation() {
+  return {"GatedRmsNormHeads",
+          [](const KernelContext& ctx, const Case& c) {
+            Floats y = c.x;
+            GatedRmsNormHeads(ctx, c.x.data(), c.ld, c.z.data(), c.ld, c.w.data(), 1e-6f, c.rows,
+                              c.heads, c.n, y.data(), c.ld);
+            return y;
+          },
+          [](const Case& c) {
+            Case contiguous = c;
+            contiguous.head_stride = c.n;
+            return EachHead(contiguous, [&](double* y, int r, int h) {
+              const float* z = c.z.data() + r * c.ld + h * c.n;
+              const double s = 1 / std::sqrt(MeanSquare(y, c.n) + 1e-6);
+              for (int64_t i = 0; i < c.n; ++i) y[i] *= s * c.w[i] * z[i] * Sigmoid(z[i]);
+            });
+          },
+          kNormTolerance + kGateTolerance};
+}
+
+Operation RmsNormRowsOperation() {
+  return {"RmsNormRows",
+          [](const KernelContext& ctx, const Case& c) {
+            Floats y(static_cast<size_t>(c.rows * c.n));
+            RmsNormRows(ctx, c.x.data(), c.w.data(), 1e-5f, c.rows, c.n, y.data());
+            return y;
+          },
+          [](const Case& c) {
+            std::vector<double> y(c.x.begin(), c.x.begin() + c.rows * c.n);
+            for (int r = 0; r < c.rows; ++r) {
+              double* row = y.data() + r * c.n;
+              const double s = 1 / std::sqrt(MeanSquare(row, c.n) + 1e-5);
+              for (int64_t i = 0; i < c.n; ++i) row[i] *= s * c.w[i];
+            }
+            return y;
+          },
+          kNormTolerance};
+}
+
+Operation SwiGluRowsOperation() {
+  return {"SwiGluRows",
+          [](const KernelContext& ctx, const Case& c) {
+            const int64_t n = c.ld / 2;
+            Floats h(static_cast<size_t>(c.rows * n));
+            SwiGluRows(ctx, c.x.data(), c.ld, c.rows, n, h.data());
+            return h;
+          },
+          [](const Case& c) {
+            const int64_t n = c.ld / 2;
+            std::vector<double> h;
+            for (int r = 0; r < c.rows; ++r) {
+              for (int64_t i = 0; i < n; ++i) {
+                const double gate = c.x[r * c.ld + i];
+                h.push_back(gate * Sigmoid(gate) * c.x[r * c.ld + n + i]);
+              }
+            }
+            return h;
+          },
+          kGateTolerance};
+}
+
+Operation AddRowsOperation() {
+  return {"AddRows",
+          [](const KernelContext& ctx, const Case& c) {
+            Floats y = c.x;
+            AddRows(ctx, y.data(), c.z.data(), static_cast<int64_t>(y.size()) - 5);
+            return y;
+          },
+          [](const Case& c) {
+            std::vector<double> y(c.x.begin(), c.x.end());
+            for (size_t i = 0; i + 5 < y.size(); ++i) y[i] += c.z[i];
+            return y;
+          },
+          6e-8};
+}
+
+Operation AddBiasOperation() {
+  return {"AddBias",
+          [](const KernelContext& ctx, const Case& c) {
+            Floats y = c.x;
+            AddBias(ctx, y.data(), c.ld, c.bias.data(), c.rows, c.heads * c.n);
+            return y;
+          },
+          [](const Case& c) {
+            std::vector<double> y(c.x.begin(), c.x.end());
+            for (int r = 0; r < c.rows; ++r)
+              for (int64_t i = 0; i < c.heads * c.n; ++i) y[r * c.ld + i] += c.bias[i];
+            return y;
+          },
+          6e-8};
+}
+
+Operation CopyHeadsOperation() {
+  return {"CopyHeads",
+          [](const KernelContext& ctx, const Case& c) {
+            Floats y(static_cast<size_t>(c.rows * c.heads * c.n));
+            CopyHeads(ctx, c.x.data(), c.ld, c.head_stride, c.rows, c.heads, c.n, y.data(),
+                      c.heads * c.n, c.n);
+            return y;
+          },
+          [](const Case& c) {
+            std::vector<double> y;
+            for (int r = 0; r < c.rows; ++r)
+              for (int h = 0; h < c.heads; ++h)
+                for (int64_t i = 0; i < c.n; ++i)
+                  y.push_back(c.x[r * c.ld + h * c.head_stride + i]);
+            return y;
+          },
+          0};
+}
+
+// p = |a_neg| dt is rounded by 5 x 2^-23 relative, which moves exp(-p) by p exp(-p) 6e-7 <= 2.2e-7;
+// rounding a + dt_bias moves it by at most 2^-24 / e; exp adds 1.2e-7, sigmoid 3e-7.
+Operation DeltaGatesOperation() {
+  return {"DeltaGates",
+          [](const KernelContext& ctx, const Case& c) {
+            const int heads = static_cast<int>(c.n);
+            Floats a_neg = c.w;
+            for (float& v : a_neg) v = -std::abs(v);
+            Floats y(static_cast<size_t>(2 * c.rows * heads));
+            DeltaGates(ctx, c.x.data(), c.ld, c.z.data(), c.ld, a_neg.data(), c.bias.data(), c.rows,
+                       heads, y.data(), y.data() + c.rows * heads);
+            return y;
+          },
+          [](const Case& c) {
+            std::vector<double> g, beta;
+            for (int r = 0; r < c.rows; ++r) {
+              for (int64_t h = 0; h < c.n; ++h) {
+                const double dt = std::log1p(std::exp(c.x[r * c.ld + h] + c.bias[h]));
+                g.push_back(std::exp(-std::abs(c.w[h]) * dt));
+                beta.push_back(Sigmoid(c.z[r * c.ld + h]));
+              }
+            }
+            g.insert(g.end(), beta.begin(), beta.end());
+            return g;
+          },
+          1e-6};
+}
+
 std::vector<Operation> Operations() {
-  std::vector<Operation> ops;
-  ops.push_back({"RmsNormHeads",
-                 [](const KernelContext& ctx, const Case& c) {
-                   Floats y = c.x;
-                   RmsNormHeads(ctx, y.data(), c.ld, c.head_stride, c.w.data(), 1e-6f, c.rows,
-                                c.heads, c.n);
-                   return y;
-                 },
-                 [](const Case& c) {
-                   return EachHead(c, [&](double* y, int, int) {
-                     const double s = 1 / std::sqrt(MeanSquare(y, c.n) + 1e-6);
-                     for (int64_t i = 0; i < c.n; ++i) y[i] *= s * c.w[i];
-                   });
-                 },
-                 kNormTolerance});
-  ops.push_back(
-      {"L2NormHeads",
-       [](const KernelContext& ctx, const Case& c) {
-         Floats y = c.x;
-         L2NormHeads(ctx, y.data(), c.ld, c.head_stride, 1e-6f, 0.25f, c.rows, c.heads, c.n);
-         return y;
-       },
-       [](const Case& c) {
-         return EachHead(c, [&](double* y, int, int) {
-           const double s = 0.25 / std::sqrt(MeanSquare(y, c.n) * static_cast<double>(c.n) + 1e-6);
-           for (int64_t i = 0; i < c.n; ++i) y[i] *= s;
-         });
-       },
-       kNormTolerance});
-  ops.push_back({"SigmoidGateHeads",
-                 [](const KernelContext& ctx, const Case& c) {
-                   Floats y = c.x;
-                   SigmoidGateHeads(ctx, y.data(), c.ld, c.head_stride, c.z.data(), c.ld,
-                                    c.head_stride, c.rows, c.heads, c.n);
-                   return y;
-                 },
-                 [](const Case& c) {
-                   return EachHead(c, [&](double* y, int r, int h) {
-                     const float* z = c.z.data() + r * c.ld + h * c.head_stride;
-                     for (int64_t i = 0; i < c.n; ++i) y[i] *= Sigmoid(z[i]);
-                   });
-                 },
-                 kGateTolerance});
-  ops.push_back({"GatedRmsNormHeads",
-                 [](const KernelContext& ctx, const Case& c) {
-                   Floats y = c.x;
-                   GatedRmsNormHeads(ctx, c.x.data(), c.ld, c.z.data(), c.ld, c.w.data(), 1e-6f,
-                                     c.rows, c.heads, c.n, y.data(), c.ld);
-                   return y;
-                 },
-                 [](const Case& c) {
-                   Case contiguous = c;
-                   contiguous.head_stride = c.n;
-                   return EachHead(contiguous, [&](double* y, int r, int h) {
-                     const float* z = c.z.data() + r * c.ld + h * c.n;
-                     const double s = 1 / std::sqrt(MeanSquare(y, c.n) + 1e-6);
-                     for (int64_t i = 0; i < c.n; ++i) y[i] *= s * c.w[i] * z[i] * Sigmoid(z[i]);
-                   });
-                 },
-                 kNormTolerance + kGateTolerance});
-  ops.push_back({"RmsNormRows",
-                 [](const KernelContext& ctx, const Case& c) {
-                   Floats y(static_cast<size_t>(c.rows * c.n));
-                   RmsNormRows(ctx, c.x.data(), c.w.data(), 1e-5f, c.rows, c.n, y.data());
-                   return y;
-                 },
-                 [](const Case& c) {
-                   std::vector<double> y(c.x.begin(), c.x.begin() + c.rows * c.n);
-                   for (int r = 0; r < c.rows; ++r) {
-                     double* row = y.data() + r * c.n;
-                     const double s = 1 / std::sqrt(MeanSquare(row, c.n) + 1e-5);
-                     for (int64_t i = 0; i < c.n; ++i) row[i] *= s * c.w[i];
-                   }
-                   return y;
-                 },
-                 kNormTolerance});
-  ops.push_back({"SwiGluRows",
-                 [](const KernelContext& ctx, const Case& c) {
-                   const int64_t n = c.ld / 2;
-                   Floats h(static_cast<size_t>(c.rows * n));
-                   SwiGluRows(ctx, c.x.data(), c.ld, c.rows, n, h.data());
-                   return h;
-                 },
-                 [](const Case& c) {
-                   const int64_t n = c.ld / 2;
-                   std::vector<double> h;
-                   for (int r = 0; r < c.rows; ++r) {
-                     for (int64_t i = 0; i < n; ++i) {
-                       const double gate = c.x[r * c.ld + i];
-                       h.push_back(gate * Sigmoid(gate) * c.x[r * c.ld + n + i]);
-                     }
-                   }
-                   return h;
-                 },
-                 kGateTolerance});
-  ops.push_back({"AddRows",
-                 [](const KernelContext& ctx, const Case& c) {
-                   Floats y = c.x;
-                   AddRows(ctx, y.data(), c.z.data(), static_cast<int64_t>(y.size()) - 5);
-                   return y;
-                 },
-                 [](const Case& c) {
-                   std::vector<double> y(c.x.begin(), c.x.end());
-                   for (size_t i = 0; i + 5 < y.size(); ++i) y[i] += c.z[i];
-                   return y;
-                 },
-                 6e-8});
-  ops.push_back({"AddBias",
-                 [](const KernelContext& ctx, const Case& c) {
-                   Floats y = c.x;
-                   AddBias(ctx, y.data(), c.ld, c.bias.data(), c.rows, c.heads * c.n);
-                   return y;
-                 },
-                 [](const Case& c) {
-                   std::vector<double> y(c.x.begin(), c.x.end());
-                   for (int r = 0; r < c.rows; ++r)
-                     for (int64_t i = 0; i < c.heads * c.n; ++i) y[r * c.ld + i] += c.bias[i];
-                   return y;
-                 },
-                 6e-8});
-  ops.push_back({"CopyHeads",
-                 [](const KernelContext& ctx, const Case& c) {
-                   Floats y(static_cast<size_t>(c.rows * c.heads * c.n));
-                   CopyHeads(ctx, c.x.data(), c.ld, c.head_stride, c.rows, c.heads, c.n, y.data(),
-                             c.heads * c.n, c.n);
-                   return y;
-                 },
-                 [](const Case& c) {
-                   std::vector<double> y;
-                   for (int r = 0; r < c.rows; ++r)
-                     for (int h = 0; h < c.heads; ++h)
-                       for (int64_t i = 0; i < c.n; ++i)
-                         y.push_back(c.x[r * c.ld + h * c.head_stride + i]);
-                   return y;
-                 },
-                 0});
-  ops.push_back({"DeltaGates",
-                 [](const KernelContext& ctx, const Case& c) {
-                   const int heads = static_cast<int>(c.n);
-                   Floats a_neg = c.w;
-                   for (float& v : a_neg) v = -std::abs(v);
-                   Floats y(static_cast<size_t>(2 * c.rows * heads));
-                   DeltaGates(ctx, c.x.data(), c.ld, c.z.data(), c.ld, a_neg.data(), c.bias.data(),
-                              c.rows, heads, y.data(), y.data() + c.rows * heads);
-                   return y;
-                 },
-                 [](const Case& c) {
-                   std::vector<double> g, beta;
-                   for (int r = 0; r < c.rows; ++r) {
-                     for (int64_t h = 0; h < c.n; ++h) {
-                       const double dt = std::log1p(std::exp(c.x[r * c.ld + h] + c.bias[h]));
-                       g.push_back(std::exp(-std::abs(c.w[h]) * dt));
-                       beta.push_back(Sigmoid(c.z[r * c.ld + h]));
-                     }
-                   }
-                   g.insert(g.end(), beta.begin(), beta.end());
-                   return g;
-                 },
-                 // exp(-p) with p rounded by 5 x 2^-23 relative: p exp(-p) 6e-7 <= 2.2e-7, and
-                 // a + dt_bias rounded once, |a + dt_bias| <= 16: 1e-6 p' with p' <= |a_neg| <= 8
-                 // where exp(-p) is small; both bounded by the sum below.
-                 2e-6});
-  return ops;
+  return {RmsNormHeadsOperation(),      L2NormHeadsOperation(), SigmoidGateHeadsOperation(),
+          GatedRmsNormHeadsOperation(), RmsNormRowsOperation(), SwiGluRowsOperation(),
+          AddRowsOperation(),           AddBiasOperation(),     CopyHeadsOperation(),
+          DeltaGatesOperation()};
 }
 
 KernelContext Context(CpuLevel level, ThreadPool& pool) { return {level, &pool}; }
