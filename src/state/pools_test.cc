@@ -125,7 +125,7 @@ TEST(StatePool, BuffersAreZeroAlignedAndMoveOnly) {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(where) % 64, 0u);
     std::memset(where, 7, pool.buffer_bytes());
     StateBuffer b = std::move(a);
-    EXPECT_FALSE(a);
+    EXPECT_FALSE(a);  // NOLINT(bugprone-use-after-move): empty is what is promised
     EXPECT_EQ(b.data(), where);
     EXPECT_EQ(pool.held(), 1u);
     a = std::move(b);
