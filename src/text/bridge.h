@@ -36,7 +36,7 @@ struct CairnSpec {
   int32_t add_space_prefix;
 };
 struct CairnRenderInput {
-  CairnSlice messages, tools, kwargs, bos_token, eos_token;
+  CairnSlice messages, tools, default_kwargs, kwargs, bos_token, eos_token;
   int32_t add_generation_prompt;
   int64_t now_unix_s;
 };

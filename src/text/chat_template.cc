@@ -36,12 +36,13 @@ Result<ChatTemplate> ChatTemplate::Compile(std::string_view source) {
 
 Result<std::string> ChatTemplate::Render(const ChatInput& input) const {
   for (const std::string* text : {&input.messages_json, &input.tools_json, &input.kwargs_json,
-                                  &input.bos_token, &input.eos_token}) {
+                                  &input.default_kwargs_json, &input.bos_token, &input.eos_token}) {
     if (!IsValidUtf8(*text)) return InvalidArgument("[chat_template] input is not valid UTF-8");
   }
   bridge::CairnRenderInput packed = {};
   packed.messages = bridge::SliceOf(input.messages_json);
   packed.tools = bridge::SliceOf(input.tools_json);
+  packed.default_kwargs = bridge::SliceOf(input.default_kwargs_json);
   packed.kwargs = bridge::SliceOf(input.kwargs_json);
   packed.bos_token = bridge::SliceOf(input.bos_token);
   packed.eos_token = bridge::SliceOf(input.eos_token);

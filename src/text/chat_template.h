@@ -14,9 +14,10 @@ namespace cairn {
 
 // JSON travels as text, so that key order and numbers reach the prompt as the client sent them.
 struct ChatInput {
-  std::string messages_json;  // array of messages
-  std::string tools_json;     // array; empty or "null" for none
-  std::string kwargs_json;    // object: chat_template_kwargs; empty for none
+  std::string messages_json;        // array of messages
+  std::string tools_json;           // array; empty or "null" for none
+  std::string kwargs_json;          // object: chat_template_kwargs; empty for none
+  std::string default_kwargs_json;  // object: the server's own, where kwargs_json has no such key
   bool add_generation_prompt = true;
   std::string bos_token;
   std::string eos_token;

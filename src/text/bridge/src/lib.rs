@@ -62,7 +62,11 @@ fn fill(out: *mut Buffer, bytes: Vec<u8>) {
     let mut bytes = std::mem::ManuallyDrop::new(bytes);
     // SAFETY: out is a valid pointer to a Buffer that holds nothing yet.
     unsafe {
-        *out = Buffer { data: bytes.as_mut_ptr(), size: bytes.len(), capacity: bytes.capacity() };
+        *out = Buffer {
+            data: bytes.as_mut_ptr(),
+            size: bytes.len(),
+            capacity: bytes.capacity(),
+        };
     }
 }
 
@@ -110,12 +114,18 @@ pub struct Strings {
 impl Strings {
     unsafe fn list(&self) -> Outcome<Vec<&str>> {
         let bytes = self.bytes.bytes();
-        let ends: &[u64] = if self.count == 0 { &[] } else { std::slice::from_raw_parts(self.ends, self.count) };
+        let ends: &[u64] = if self.count == 0 {
+            &[]
+        } else {
+            std::slice::from_raw_parts(self.ends, self.count)
+        };
         let mut start = 0usize;
         let mut list = Vec::with_capacity(ends.len());
         for (i, &end) in ends.iter().enumerate() {
             let end = end as usize;
-            let piece = bytes.get(start..end).ok_or_else(|| Fault::Input(format!("string {i} lies outside its bytes")))?;
+            let piece = bytes
+                .get(start..end)
+                .ok_or_else(|| Fault::Input(format!("string {i} lies outside its bytes")))?;
             list.push(std::str::from_utf8(piece).map_err(|_| Fault::Input(format!("string {i} is not valid UTF-8")))?);
             start = end;
         }
@@ -137,13 +147,27 @@ pub struct Spec {
 /// SAFETY: the pointers of spec are valid; scores and types are null or hold tokens.count values;
 /// handle and out are valid.
 #[no_mangle]
-pub unsafe extern "C" fn cairn_tokenizer_from_spec(spec: *const Spec, handle: *mut *mut tokenizer::Tokenizer, out: *mut Buffer) -> i32 {
+pub unsafe extern "C" fn cairn_tokenizer_from_spec(
+    spec: *const Spec,
+    handle: *mut *mut tokenizer::Tokenizer,
+    out: *mut Buffer,
+) -> i32 {
     guard(out, || {
         let spec = &*spec;
         let tokens = spec.tokens.list()?;
-        let array = |p: *const f32| if p.is_null() { &[][..] } else { std::slice::from_raw_parts(p, tokens.len()) };
+        let array = |p: *const f32| {
+            if p.is_null() {
+                &[][..]
+            } else {
+                std::slice::from_raw_parts(p, tokens.len())
+            }
+        };
         let scores = array(spec.scores);
-        let types = if spec.types.is_null() { &[][..] } else { std::slice::from_raw_parts(spec.types, tokens.len()) };
+        let types = if spec.types.is_null() {
+            &[][..]
+        } else {
+            std::slice::from_raw_parts(spec.types, tokens.len())
+        };
         let made = match spec.kind {
             0 => tokenizer::Tokenizer::byte_level(spec.pre.text()?, &tokens, &spec.merges.list()?, types)?,
             1 => tokenizer::Tokenizer::sentence_piece(&tokens, scores, types, spec.add_space_prefix != 0)?,
@@ -156,7 +180,11 @@ pub unsafe extern "C" fn cairn_tokenizer_from_spec(spec: *const Spec, handle: *m
 
 /// SAFETY: as above.
 #[no_mangle]
-pub unsafe extern "C" fn cairn_tokenizer_from_json(json: Slice, handle: *mut *mut tokenizer::Tokenizer, out: *mut Buffer) -> i32 {
+pub unsafe extern "C" fn cairn_tokenizer_from_json(
+    json: Slice,
+    handle: *mut *mut tokenizer::Tokenizer,
+    out: *mut Buffer,
+) -> i32 {
     guard(out, || {
         let made = tokenizer::Tokenizer::from_json(json.text()?)?;
         *handle = Box::into_raw(Box::new(made));
@@ -193,7 +221,12 @@ pub unsafe extern "C" fn cairn_tokenizer_part(handle: *const tokenizer::Tokenize
 
 /// out: u32 ids. SAFETY: handle and out are valid, text is readable.
 #[no_mangle]
-pub unsafe extern "C" fn cairn_tokenizer_encode(handle: *const tokenizer::Tokenizer, text: Slice, parse_special: i32, out: *mut Buffer) -> i32 {
+pub unsafe extern "C" fn cairn_tokenizer_encode(
+    handle: *const tokenizer::Tokenizer,
+    text: Slice,
+    parse_special: i32,
+    out: *mut Buffer,
+) -> i32 {
     guard(out, || {
         let ids = (*handle).encode(text.text()?, parse_special != 0)?;
         Ok(ids.iter().flat_map(|id| id.to_ne_bytes()).collect())
@@ -202,7 +235,11 @@ pub unsafe extern "C" fn cairn_tokenizer_encode(handle: *const tokenizer::Tokeni
 
 /// SAFETY: handle and out are valid, source is readable.
 #[no_mangle]
-pub unsafe extern "C" fn cairn_template_compile(source: Slice, handle: *mut *mut template::Template, out: *mut Buffer) -> i32 {
+pub unsafe extern "C" fn cairn_template_compile(
+    source: Slice,
+    handle: *mut *mut template::Template,
+    out: *mut Buffer,
+) -> i32 {
     guard(out, || {
         let made = template::Template::compile(source.text()?)?;
         *handle = Box::into_raw(Box::new(made));
@@ -218,9 +255,10 @@ pub unsafe extern "C" fn cairn_template_free(handle: *mut template::Template) {
 
 #[repr(C)]
 pub struct RenderInput {
-    messages: Slice, // JSON array
-    tools: Slice,    // JSON array, null, or empty text for none
-    kwargs: Slice,   // JSON object, null, or empty text for none
+    messages: Slice,       // JSON array
+    tools: Slice,          // JSON array, null, or empty text for none
+    default_kwargs: Slice, // JSON object, null, or empty text for none
+    kwargs: Slice,         // the same; its keys win
     bos_token: Slice,
     eos_token: Slice,
     add_generation_prompt: i32,
@@ -229,12 +267,17 @@ pub struct RenderInput {
 
 /// out: the prompt. SAFETY: handle, input and out are valid.
 #[no_mangle]
-pub unsafe extern "C" fn cairn_template_render(handle: *const template::Template, input: *const RenderInput, out: *mut Buffer) -> i32 {
+pub unsafe extern "C" fn cairn_template_render(
+    handle: *const template::Template,
+    input: *const RenderInput,
+    out: *mut Buffer,
+) -> i32 {
     guard(out, || {
         let i = &*input;
         let prompt = (*handle).render(&template::Input {
             messages: i.messages.text()?,
             tools: i.tools.text()?,
+            default_kwargs: i.default_kwargs.text()?,
             kwargs: i.kwargs.text()?,
             bos_token: i.bos_token.text()?,
             eos_token: i.eos_token.text()?,

@@ -6,9 +6,9 @@ use serde_json::{json, Map, Value};
 /// What a template understands. The default is the plainest reader.
 #[derive(Default, Clone, Copy)]
 pub struct Ability {
-    content_parts: bool,      // content may be a list of parts
-    content_string: bool,     // content may be a string
-    argument_strings: bool,   // a tool call's arguments may be a string, and reach the prompt unchanged
+    content_parts: bool,    // content may be a list of parts
+    content_string: bool,   // content may be a string
+    argument_strings: bool, // a tool call's arguments may be a string, and reach the prompt unchanged
     developer_role: bool,
     null_content: bool, // an assistant message with tool calls may have content null
 }
@@ -32,7 +32,10 @@ pub fn probe(render: impl Fn(&Value) -> Option<String>) -> Ability {
     Ability {
         content_parts,
         content_string: shows(&json!([{"role": "user", "content": NEEDLE}]), NEEDLE),
-        argument_strings: shows(&call(json!(""), json!("{\"k\":  \"Qz7needle\"}")), "{\"k\":  \"Qz7needle\"}"),
+        argument_strings: shows(
+            &call(json!(""), json!("{\"k\":  \"Qz7needle\"}")),
+            "{\"k\":  \"Qz7needle\"}",
+        ),
         developer_role: shows(&developer, NEEDLE),
         null_content,
     }
@@ -57,19 +60,34 @@ fn adapt_one(message: &mut Map<String, Value>, ability: &Ability) {
             message.insert("reasoning_content".into(), text);
         }
     }
-    if message.get("tool_calls").is_some_and(|v| v.is_null() || v.as_array().is_some_and(Vec::is_empty)) {
+    if message
+        .get("tool_calls")
+        .is_some_and(|v| v.is_null() || v.as_array().is_some_and(Vec::is_empty))
+    {
         message.shift_remove("tool_calls");
     }
     adapt_content(message, ability);
     if ability.argument_strings {
         return;
     }
-    for call in message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
-        let holder = if call.get("function").is_some() { &mut call["function"] } else { call };
-        let parsed = holder.get("arguments").and_then(Value::as_str).map(|text| match text.trim() {
-            "" => Some(json!({})),
-            text => serde_json::from_str::<Value>(text).ok().filter(Value::is_object),
-        });
+    for call in message
+        .get_mut("tool_calls")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        let holder = if call.get("function").is_some() {
+            &mut call["function"]
+        } else {
+            call
+        };
+        let parsed = holder
+            .get("arguments")
+            .and_then(Value::as_str)
+            .map(|text| match text.trim() {
+                "" => Some(json!({})),
+                text => serde_json::from_str::<Value>(text).ok().filter(Value::is_object),
+            });
         if let Some(Some(parsed)) = parsed {
             holder["arguments"] = parsed;
         }
@@ -85,7 +103,10 @@ fn adapt_content(message: &mut Map<String, Value>, ability: &Ability) {
             }
         }
         Some(Value::Array(parts)) if !ability.content_parts => {
-            let text: String = parts.iter().filter_map(|p| p.as_str().or_else(|| p.get("text").and_then(Value::as_str))).collect();
+            let text: String = parts
+                .iter()
+                .filter_map(|p| p.as_str().or_else(|| p.get("text").and_then(Value::as_str)))
+                .collect();
             message.insert("content".into(), json!(text));
         }
         Some(Value::String(text)) if !ability.content_string && ability.content_parts => {

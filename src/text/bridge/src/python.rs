@@ -24,9 +24,20 @@ fn float_repr(x: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
+/// Whether repr(str) leaves the character as it is: not a control, format or private one, nor a space but ' '.
+fn is_printable(c: char) -> bool {
+    let is_format = matches!(c as u32, 0xad | 0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x180e | 0x200b..=0x200f | 0x202a..=0x202e
+        | 0x2060..=0x206f | 0xfeff | 0xfff9..=0xfffb | 0xe000..=0xf8ff | 0xfdd0..=0xfdef | 0xfff0..=0xfff8 | 0xe0000..=0xe0fff | 0xf0000..);
+    c == ' ' || !(c.is_control() || c.is_whitespace() || is_format)
+}
+
 /// repr(str).
 fn string_repr(text: &str, out: &mut String) {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     out.push(quote);
     for c in text.chars() {
         match c {
@@ -35,10 +46,12 @@ fn string_repr(text: &str, out: &mut String) {
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             c if c == quote => out.extend(['\\', c]),
-            c if (c as u32) < 0x20 || (0x7f..0xa1).contains(&(c as u32)) || c as u32 == 0xad => {
-                out.push_str(&format!("\\x{:02x}", c as u32))
-            }
-            c => out.push(c),
+            c if is_printable(c) => out.push(c),
+            c => out.push_str(&match c as u32 {
+                n @ 0..=0xff => format!("\\x{n:02x}"),
+                n @ 0x100..=0xffff => format!("\\u{n:04x}"),
+                n => format!("\\U{n:08x}"),
+            }),
         }
     }
     out.push(quote);
@@ -53,7 +66,9 @@ fn scalar(value: &Value) -> Option<String> {
     match value.kind() {
         ValueKind::None => Some("None".into()),
         ValueKind::Bool => Some(if value.is_true() { "True" } else { "False" }.into()),
-        ValueKind::Number if !value.is_integer() => Some(f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float_repr)),
+        ValueKind::Number if !value.is_integer() => {
+            Some(f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float_repr))
+        }
         ValueKind::Number => Some(value.to_string()),
         _ => None,
     }
@@ -132,7 +147,7 @@ impl Json {
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
                 c if (c as u32) < 0x20 => self.out.push_str(&format!("\\u{:04x}", c as u32)),
-                c if self.ensure_ascii && !c.is_ascii() => {
+                c if self.ensure_ascii && !matches!(c, ' '..='~') => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         self.out.push_str(&format!("\\u{unit:04x}"));
                     }
@@ -185,7 +200,12 @@ impl Json {
                 self.out.push(']');
             }
             ValueKind::Map => self.map(value, depth)?,
-            kind => return Err(Error::new(ErrorKind::InvalidOperation, format!("a value of type {kind} is not JSON serializable"))),
+            kind => {
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("a value of type {kind} is not JSON serializable"),
+                ))
+            }
         }
         Ok(())
     }
@@ -224,8 +244,7 @@ impl Json {
 }
 
 /// `tojson`, equal to json.dumps(value, ensure_ascii=False, ...) with the arguments that transformers gives it.
-pub fn to_json(state: &State, value: &Value, args: &[Value]) -> Result<String, Error> {
-    let (positional, kwargs): (&[Value], Kwargs) = minijinja::value::from_args(args)?;
+pub fn to_json(state: &State, value: &Value, positional: &[Value], kwargs: &Kwargs) -> Result<String, Error> {
     let argument = |i: usize, name: &str| -> Result<Option<Value>, Error> {
         Ok(match positional.get(i) {
             Some(v) => Some(v.clone()),
@@ -246,13 +265,23 @@ pub fn to_json(state: &State, value: &Value, args: &[Value]) -> Result<String, E
         None => None,
     };
     let separator = |i: usize, default: &str| {
-        separators.as_ref().and_then(|s| s.get(i)).and_then(|v| v.as_str().map(str::to_string)).unwrap_or_else(|| default.to_string())
+        separators
+            .as_ref()
+            .and_then(|s| s.get(i))
+            .and_then(|v| v.as_str().map(str::to_string))
+            .unwrap_or_else(|| default.to_string())
     };
     let item_default = if indent.is_some() { "," } else { ", " };
     let sort_keys = argument(3, "sort_keys")?.is_some_and(|v| v.is_true());
     kwargs.assert_all_used()?;
-    let mut json =
-        Json { item_separator: separator(0, item_default), key_separator: separator(1, ": "), indent, ensure_ascii, sort_keys, out: String::new() };
+    let mut json = Json {
+        item_separator: separator(0, item_default),
+        key_separator: separator(1, ": "),
+        indent,
+        ensure_ascii,
+        sort_keys,
+        out: String::new(),
+    };
     json.value(value, 0)?;
     state.consume_fuel(json.out.len() as u64 / 64)?;
     Ok(json.out)

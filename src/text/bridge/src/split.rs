@@ -13,9 +13,9 @@ const SPACES_TAIL: &str = r"|\s+(?!\S)|\s+";
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN35: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const DIGIT: &str = r"\p{N}";
 
 /// How one family cuts text before its merges.
@@ -37,7 +37,11 @@ pub fn family(name: &str) -> Option<Family> {
         _ => return None,
     };
     let stages = patterns.iter().map(|p| Stage::new(p)).collect::<Option<Vec<_>>>()?;
-    Some(Family { stages, nfc, ignore_merges })
+    Some(Family {
+        stages,
+        nfc,
+        ignore_merges,
+    })
 }
 
 pub const FAMILY_NAMES: &str = "qwen35, qwen2, llama-bpe, smollm, gpt-2";
@@ -59,8 +63,15 @@ impl Stage {
         if hir.properties().minimum_len().unwrap_or(0) == 0 {
             return None;
         }
-        let regex = if has_spaces_tail { Regex::new_many(&[rest, r"\s+"]) } else { Regex::new_many(&[rest]) };
-        Some(Stage { regex: regex.ok()?, has_spaces_tail })
+        let regex = if has_spaces_tail {
+            Regex::new_many(&[rest, r"\s+"])
+        } else {
+            Regex::new_many(&[rest])
+        };
+        Some(Stage {
+            regex: regex.ok()?,
+            has_spaces_tail,
+        })
     }
 
     fn cut(&self, text: &str, offset: usize, pieces: &mut Vec<Range<usize>>) {

@@ -12,12 +12,26 @@ pub fn merges(pieces: &[(&str, u32, f32)]) -> Vec<(String, String)> {
         for (at, _) in text.char_indices().skip(1) {
             let (left, right) = text.split_at(at);
             if let (Some(&l), Some(&r)) = (ids.get(left), ids.get(right)) {
-                found.push((score, left.chars().count(), right.chars().count(), order, (l, r), (left, right)));
+                found.push((
+                    score,
+                    left.chars().count(),
+                    right.chars().count(),
+                    order,
+                    (l, r),
+                    (left, right),
+                ));
             }
         }
     }
     found.sort_by(|a, b| {
-        b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(b.2.cmp(&a.2)).then(a.3.cmp(&b.3)).then(a.4.cmp(&b.4))
+        b.0.total_cmp(&a.0)
+            .then(b.1.cmp(&a.1))
+            .then(b.2.cmp(&a.2))
+            .then(a.3.cmp(&b.3))
+            .then(a.4.cmp(&b.4))
     });
-    found.into_iter().map(|f| (f.5 .0.to_string(), f.5 .1.to_string())).collect()
+    found
+        .into_iter()
+        .map(|f| (f.5 .0.to_string(), f.5 .1.to_string()))
+        .collect()
 }

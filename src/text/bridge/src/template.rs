@@ -4,18 +4,20 @@
 use crate::messages::{self, Ability};
 use crate::{python, Fault, Outcome};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Rest, ValueKind};
+use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use std::collections::BTreeMap;
 
 const NAME: &str = "chat_template";
-const FUEL: u64 = 20_000_000; // instructions and 64-byte pieces of data; a 1 MB prompt needs well under a million
+const FUEL: u64 = 10_000_000; // instructions and 64-byte pieces of data; a 1 MB prompt needs well under a million
+const PROBE_FUEL: u64 = 500_000; // the chats that probe a template are a few lines long
 const RECURSION_MAX: usize = 200;
 const SOURCE_BYTES_MAX: usize = 1 << 20;
 
 pub struct Input<'a> {
     pub messages: &'a str,
     pub tools: &'a str,
+    pub default_kwargs: &'a str,
     pub kwargs: &'a str,
     pub bos_token: &'a str,
     pub eos_token: &'a str,
@@ -41,15 +43,27 @@ impl std::error::Error for Raised {}
 impl Template {
     pub fn compile(source: &str) -> Outcome<Template> {
         if source.len() > SOURCE_BYTES_MAX {
-            return Err(Fault::Input(format!("chat template has {} bytes, wanted at most {SOURCE_BYTES_MAX}", source.len())));
+            return Err(Fault::Input(format!(
+                "chat template has {} bytes, wanted at most {SOURCE_BYTES_MAX}",
+                source.len()
+            )));
         }
         let mut environment = Environment::new();
         set_up(&mut environment).map_err(|e| Fault::Input(format!("chat template: {e}")))?;
         environment
             .add_template_owned(NAME, without_generation_tags(source))
             .map_err(|e| Fault::Input(format!("chat template: {e}")))?;
-        let mut template = Template { environment, ability: Ability::default() };
-        template.ability = messages::probe(|list| template.render_values(&serde_json::Value::Null, list, &BTreeMap::new()).ok());
+        let mut template = Template {
+            environment,
+            ability: Ability::default(),
+        };
+        template.environment.set_fuel(Some(PROBE_FUEL));
+        template.ability = messages::probe(|list| {
+            template
+                .render_values(&serde_json::Value::Null, list, &BTreeMap::new())
+                .ok()
+        });
+        template.environment.set_fuel(Some(FUEL));
         Ok(template)
     }
 
@@ -74,24 +88,37 @@ impl Template {
         variables.insert("bos_token".into(), input.bos_token.into());
         variables.insert("eos_token".into(), input.eos_token.into());
         variables.insert("cairn_now_unix_s".into(), input.now_unix_s.into());
-        match parse("chat_template_kwargs", input.kwargs)? {
-            serde_json::Value::Null => {}
-            serde_json::Value::Object(map) => {
-                variables.extend(map.into_iter().map(|(k, v)| (k, value_of(&v))));
+        for (what, text) in [
+            ("chat template arguments", input.default_kwargs),
+            ("chat_template_kwargs", input.kwargs),
+        ] {
+            match parse(what, text)? {
+                serde_json::Value::Null => {}
+                serde_json::Value::Object(map) => variables.extend(map.into_iter().map(|(k, v)| (k, value_of(&v)))),
+                _ => return Err(Fault::Input(format!("{what}: wanted a JSON object"))),
             }
-            _ => return Err(Fault::Input("chat_template_kwargs: wanted a JSON object".into())),
         }
         self.render_values(&tools, &list, &variables)
     }
 
-    fn render_values(&self, tools: &serde_json::Value, list: &serde_json::Value, variables: &BTreeMap<String, Value>) -> Outcome<String> {
+    fn render_values(
+        &self,
+        tools: &serde_json::Value,
+        list: &serde_json::Value,
+        variables: &BTreeMap<String, Value>,
+    ) -> Outcome<String> {
         let mut context: BTreeMap<String, Value> = BTreeMap::new();
-        context.insert("messages".into(), value_of(list));
-        context.insert("tools".into(), value_of(tools));
         context.insert("documents".into(), Value::from(()));
         context.extend(variables.iter().map(|(k, v)| (k.clone(), v.clone())));
-        let template = self.environment.get_template(NAME).map_err(|e| Fault::Template(e.to_string()))?;
-        template.render(Value::from_iter(context)).map_err(|e| Fault::Template(message_of(&e)))
+        context.insert("messages".into(), value_of(list));
+        context.insert("tools".into(), value_of(tools));
+        let template = self
+            .environment
+            .get_template(NAME)
+            .map_err(|e| Fault::Template(e.to_string()))?;
+        template
+            .render(Value::from_pairs(context))
+            .map_err(|e| Fault::Template(message_of(&e)))
     }
 }
 
@@ -125,13 +152,17 @@ fn message_of(error: &Error) -> String {
     let line = error.line().map_or(String::new(), |l| format!(" (line {l})"));
     match error.kind() {
         ErrorKind::OutOfFuel => "chat template takes too many steps for these messages".into(),
-        _ => format!("chat template: {}{line}", error.detail().map_or_else(|| error.kind().to_string(), |d| format!("{}: {d}", error.kind()))),
+        _ => format!(
+            "chat template: {}{line}",
+            error
+                .detail()
+                .map_or_else(|| error.kind().to_string(), |d| format!("{}: {d}", error.kind()))
+        ),
     }
 }
 
 fn set_up(environment: &mut Environment<'static>) -> Result<(), Error> {
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-    environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION_MAX);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
@@ -139,22 +170,36 @@ fn set_up(environment: &mut Environment<'static>) -> Result<(), Error> {
         Some(text) => out.write_str(text).map_err(Error::from),
         None => out.write_str(&python::str_of(value)?).map_err(Error::from),
     });
-    environment.add_filter("tojson", |state: &State, value: Value, args: Rest<Value>| python::to_json(state, &value, &args));
+    environment.add_filter(
+        "tojson",
+        |state: &State, value: Value, args: Rest<Value>, kwargs: Kwargs| python::to_json(state, &value, &args, &kwargs),
+    );
     environment.add_filter("string", |value: Value| python::str_of(&value));
     // Python's notions of kinds, which jinja2 tests by: strings and dicts are sequences too, an undefined value is an empty one,
     // and a bool is a number.
     environment.add_test("sequence", |value: Value| {
-        matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)
+        matches!(
+            value.kind(),
+            ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined
+        )
     });
     environment.add_test("iterable", |value: Value| {
-        matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined | ValueKind::Iterable)
+        matches!(
+            value.kind(),
+            ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined | ValueKind::Iterable
+        )
     });
-    environment.add_test("number", |value: Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
+    environment.add_test("number", |value: Value| {
+        matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
+    });
     environment.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, python::str_of(&message)?).with_source(Raised))
     });
     environment.add_function("strftime_now", |state: &State, format: String| {
-        let now = state.lookup("cairn_now_unix_s").and_then(|v| i64::try_from(v).ok()).unwrap_or(0);
+        let now = state
+            .lookup("cairn_now_unix_s")
+            .and_then(|v| i64::try_from(v).ok())
+            .unwrap_or(0);
         strftime(now, &format)
     });
     Ok(())

@@ -5,13 +5,14 @@
 use crate::byte_table::{byte_token, ByteChars, ByteTable, FLAG_ADDED, FLAG_KNOWN, FLAG_SPECIAL};
 use crate::split::{self, Stage};
 use crate::{spm, Fault, Outcome};
+use ahash::AHashMap;
 use serde_json::Value;
 use std::borrow::Cow;
-use ahash::AHashMap;
 use std::str::FromStr;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{
-    AddedToken, AddedVocabulary, Model, ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizer, PreTokenizerWrapper,
+    AddedToken, AddedVocabulary, Model, ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizer,
+    PreTokenizerWrapper,
 };
 use unicode_normalization::{is_nfc, UnicodeNormalization};
 
@@ -23,8 +24,15 @@ const BYTE: i32 = 6;
 const TOKEN_COUNT_MAX: usize = 1 << 22;
 
 enum Cutting {
-    Linear { text_form: TextForm, stages: Vec<Stage>, byte_level: bool },
-    General { normalizer: Option<NormalizerWrapper>, pre_tokenizer: Option<PreTokenizerWrapper> },
+    Linear {
+        text_form: TextForm,
+        stages: Vec<Stage>,
+        byte_level: bool,
+    },
+    General {
+        normalizer: Option<NormalizerWrapper>,
+        pre_tokenizer: Option<PreTokenizerWrapper>,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -53,13 +61,18 @@ fn input<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> Fault + '_ {
 impl Tokenizer {
     pub fn byte_level(pre: &str, tokens: &[&str], merges: &[&str], types: &[i32]) -> Outcome<Tokenizer> {
         let family = split::family(pre).ok_or_else(|| {
-            Fault::Unsupported(format!("pre-tokenizer '{pre}' is not known; known are {}", split::FAMILY_NAMES))
+            Fault::Unsupported(format!(
+                "pre-tokenizer '{pre}' is not known; known are {}",
+                split::FAMILY_NAMES
+            ))
         })?;
         let vocab = vocabulary(tokens)?;
         let mut pairs = Vec::with_capacity(merges.len());
         for merge in merges {
             let cut = merge.char_indices().skip(1).find(|&(_, c)| c == ' ').map(|(i, _)| i);
-            let (left, right) = cut.map(|i| (&merge[..i], &merge[i + 1..])).ok_or_else(|| Fault::Input(format!("merge '{merge}' has no space")))?;
+            let (left, right) = cut
+                .map(|i| (&merge[..i], &merge[i + 1..]))
+                .ok_or_else(|| Fault::Input(format!("merge '{merge}' has no space")))?;
             pairs.push((left.to_string(), right.to_string()));
         }
         check_merges(&vocab, &pairs)?;
@@ -78,13 +91,26 @@ impl Tokenizer {
             }
         }
         let text_form = if family.nfc { TextForm::Nfc } else { TextForm::AsIs };
-        let cutting = Cutting::Linear { text_form, stages: family.stages, byte_level: true };
+        let cutting = Cutting::Linear {
+            text_form,
+            stages: family.stages,
+            byte_level: true,
+        };
         Self::assemble(bpe, added_tokens(tokens, types), cutting, byte_chars, table)
     }
 
-    pub fn sentence_piece(tokens: &[&str], scores: &[f32], types: &[i32], add_space_prefix: bool) -> Outcome<Tokenizer> {
+    pub fn sentence_piece(
+        tokens: &[&str],
+        scores: &[f32],
+        types: &[i32],
+        add_space_prefix: bool,
+    ) -> Outcome<Tokenizer> {
         if scores.len() != tokens.len() {
-            return Err(Fault::Input(format!("SentencePiece tokenizer has {} scores, wanted {}", scores.len(), tokens.len())));
+            return Err(Fault::Input(format!(
+                "SentencePiece tokenizer has {} scores, wanted {}",
+                scores.len(),
+                tokens.len()
+            )));
         }
         let kind = |id: usize| types.get(id).copied().unwrap_or(1);
         let vocab = vocabulary(tokens)?;
@@ -96,8 +122,13 @@ impl Tokenizer {
             .collect();
         let pairs = spm::merges(&pieces);
         check_merges(&vocab, &pairs)?;
-        let unknown = (0..tokens.len()).find(|&id| kind(id) == UNKNOWN).map(|id| tokens[id].to_string());
-        let mut builder = BPE::builder().vocab_and_merges(vocab, pairs).byte_fallback(true).fuse_unk(true);
+        let unknown = (0..tokens.len())
+            .find(|&id| kind(id) == UNKNOWN)
+            .map(|id| tokens[id].to_string());
+        let mut builder = BPE::builder()
+            .vocab_and_merges(vocab, pairs)
+            .byte_fallback(true)
+            .fuse_unk(true);
         if let Some(unknown) = unknown {
             builder = builder.unk_token(unknown);
         }
@@ -111,32 +142,46 @@ impl Tokenizer {
                 _ => table.push(token.replace(SPACE_MARK, " ").as_bytes(), FLAG_KNOWN),
             }
         }
-        let cutting =
-            Cutting::Linear { text_form: TextForm::SpaceMarks { prefix: add_space_prefix }, stages: Vec::new(), byte_level: false };
+        let cutting = Cutting::Linear {
+            text_form: TextForm::SpaceMarks {
+                prefix: add_space_prefix,
+            },
+            stages: Vec::new(),
+            byte_level: false,
+        };
         let mut made = Self::assemble(bpe, added_tokens(tokens, types), cutting, ByteChars::new(), table)?;
         made.strip_leading_space = add_space_prefix;
         Ok(made)
     }
 
     pub fn from_json(text: &str) -> Outcome<Tokenizer> {
-        let json: Value = serde_json::from_str(text).map_err(input("tokenizer.json"))?;
         let loaded = tokenizers::Tokenizer::from_str(text).map_err(|e| Fault::Input(format!("tokenizer.json: {e}")))?;
         let ModelWrapper::BPE(bpe) = loaded.get_model() else {
-            let kind = json["model"]["type"].as_str().unwrap_or("unnamed");
-            return Err(Fault::Unsupported(format!("tokenizer.json has model type {kind}, wanted BPE")));
+            return Err(Fault::Unsupported("tokenizer.json has a model that is not BPE".into()));
         };
         if bpe.dropout.is_some_and(|p| p != 0.0) {
             return Err(Fault::Unsupported("tokenizer.json asks for dropout".into()));
         }
         let byte_chars = ByteChars::new();
-        let decoder = json["decoder"].to_string();
+        // The parts as JSON again: their fields are private, their JSON is a published format.
+        let part = |value: serde_json::Result<Value>| value.map_err(input("tokenizer.json"));
+        let decoder = part(serde_json::to_value(loaded.get_decoder()))?.to_string();
+        let normalizer = part(serde_json::to_value(loaded.get_normalizer()))?;
+        let pre_tokenizer = part(serde_json::to_value(loaded.get_pre_tokenizer()))?;
         let table = json_table(&loaded, bpe, &byte_chars, decoder.contains("\"ByteLevel\""))?;
         let added = loaded.get_added_vocabulary().clone();
         let any_normalized = added.get_added_tokens_decoder().values().any(|t| t.normalized);
-        let linear = json_text_form(&json["normalizer"]).filter(|_| !any_normalized).and_then(|text_form| {
-            let (stages, byte_level) = split::from_json(&json["pre_tokenizer"], matches!(text_form, TextForm::SpaceMarks { .. }))?;
-            Some(Cutting::Linear { text_form, stages, byte_level })
-        });
+        let linear = json_text_form(&normalizer)
+            .filter(|_| !any_normalized)
+            .and_then(|text_form| {
+                let (stages, byte_level) =
+                    split::from_json(&pre_tokenizer, matches!(text_form, TextForm::SpaceMarks { .. }))?;
+                Some(Cutting::Linear {
+                    text_form,
+                    stages,
+                    byte_level,
+                })
+            });
         let cutting = linear.unwrap_or_else(|| Cutting::General {
             normalizer: loaded.get_normalizer().cloned(),
             pre_tokenizer: loaded.get_pre_tokenizer().cloned(),
@@ -150,9 +195,17 @@ impl Tokenizer {
         Ok(made)
     }
 
-    fn assemble(bpe: BPE, added: Vec<AddedToken>, cutting: Cutting, byte_chars: ByteChars, table: ByteTable) -> Outcome<Tokenizer> {
+    fn assemble(
+        bpe: BPE,
+        added: Vec<AddedToken>,
+        cutting: Cutting,
+        byte_chars: ByteChars,
+        table: ByteTable,
+    ) -> Outcome<Tokenizer> {
         let mut vocabulary = AddedVocabulary::new();
-        vocabulary.add_tokens::<NormalizerWrapper>(added, &bpe, None).map_err(input("added tokens"))?;
+        vocabulary
+            .add_tokens::<NormalizerWrapper>(added, &bpe, None)
+            .map_err(input("added tokens"))?;
         let mut without_special = vocabulary.clone();
         without_special.set_encode_special_tokens(true);
         Ok(Tokenizer {
@@ -171,15 +224,28 @@ impl Tokenizer {
     /// The ids of the text itself, without prefix and suffix. Tokens added as plain words are always
     /// matched; control tokens only with parse_special.
     pub fn encode(&self, text: &str, parse_special: bool) -> Outcome<Vec<u32>> {
-        let added = if parse_special { &self.added } else { &self.added_without_special };
+        let added = if parse_special {
+            &self.added
+        } else {
+            &self.added_without_special
+        };
         let fault = |e: tokenizers::Error| Fault::Input(format!("encode: {e}"));
         let splits = match &self.cutting {
-            Cutting::Linear { text_form, stages, byte_level } => {
+            Cutting::Linear {
+                text_form,
+                stages,
+                byte_level,
+            } => {
                 let mut splits = added.extract_and_normalize::<NormalizerWrapper>(None, text);
-                splits.tokenize(|piece| self.linear(piece.get(), *text_form, stages, *byte_level)).map_err(fault)?;
+                splits
+                    .tokenize(|piece| self.linear(piece.get(), *text_form, stages, *byte_level))
+                    .map_err(fault)?;
                 splits
             }
-            Cutting::General { normalizer, pre_tokenizer } => {
+            Cutting::General {
+                normalizer,
+                pre_tokenizer,
+            } => {
                 let mut splits = added.extract_and_normalize(normalizer.as_ref(), text);
                 if let Some(pre_tokenizer) = pre_tokenizer {
                     pre_tokenizer.pre_tokenize(&mut splits).map_err(fault)?;
@@ -195,13 +261,21 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    fn linear(&self, text: &str, form: TextForm, stages: &[Stage], byte_level: bool) -> tokenizers::Result<Vec<tokenizers::Token>> {
+    fn linear(
+        &self,
+        text: &str,
+        form: TextForm,
+        stages: &[Stage],
+        byte_level: bool,
+    ) -> tokenizers::Result<Vec<tokenizers::Token>> {
         let text: Cow<str> = match form {
             TextForm::Nfc if !text.is_ascii() && !is_nfc(text) => Cow::Owned(text.nfc().collect()),
             TextForm::AsIs | TextForm::Nfc => Cow::Borrowed(text),
-            TextForm::SpaceMarks { prefix } => {
-                Cow::Owned(format!("{}{}", if prefix { SPACE_MARK } else { "" }, text.replace(' ', SPACE_MARK)))
-            }
+            TextForm::SpaceMarks { prefix } => Cow::Owned(format!(
+                "{}{}",
+                if prefix { SPACE_MARK } else { "" },
+                text.replace(' ', SPACE_MARK)
+            )),
         };
         let mut tokens = Vec::new();
         let mut mapped = String::new();
@@ -221,16 +295,25 @@ impl Tokenizer {
 
 fn vocabulary(tokens: &[&str]) -> Outcome<AHashMap<String, u32>> {
     if tokens.is_empty() || tokens.len() > TOKEN_COUNT_MAX {
-        return Err(Fault::Input(format!("vocabulary has {} tokens, wanted 1 to {TOKEN_COUNT_MAX}", tokens.len())));
+        return Err(Fault::Input(format!(
+            "vocabulary has {} tokens, wanted 1 to {TOKEN_COUNT_MAX}",
+            tokens.len()
+        )));
     }
-    Ok(tokens.iter().enumerate().map(|(id, token)| (token.to_string(), id as u32)).collect())
+    Ok(tokens
+        .iter()
+        .enumerate()
+        .map(|(id, token)| (token.to_string(), id as u32))
+        .collect())
 }
 
 fn check_merges(vocab: &AHashMap<String, u32>, merges: &[(String, String)]) -> Outcome<()> {
     for (left, right) in merges {
         for part in [left, right, &format!("{left}{right}")] {
             if !vocab.contains_key(part) {
-                return Err(Fault::Input(format!("merge '{left} {right}' needs token '{part}', which the vocabulary has not")));
+                return Err(Fault::Input(format!(
+                    "merge '{left} {right}' needs token '{part}', which the vocabulary has not"
+                )));
             }
         }
     }
@@ -264,7 +347,9 @@ fn json_text_form(normalizer: &Value) -> Option<TextForm> {
             let list = normalizer["normalizers"].as_array()?;
             match list.as_slice() {
                 [] => Some(TextForm::AsIs),
-                [first, second] if first["type"] == "Prepend" && first["prepend"] == SPACE_MARK && is_replace(second) => {
+                [first, second]
+                    if first["type"] == "Prepend" && first["prepend"] == SPACE_MARK && is_replace(second) =>
+                {
                     Some(TextForm::SpaceMarks { prefix: true })
                 }
                 _ => None,
@@ -274,11 +359,18 @@ fn json_text_form(normalizer: &Value) -> Option<TextForm> {
     }
 }
 
-fn json_table(loaded: &tokenizers::Tokenizer, bpe: &BPE, byte_chars: &ByteChars, byte_level: bool) -> Outcome<ByteTable> {
+fn json_table(
+    loaded: &tokenizers::Tokenizer,
+    bpe: &BPE,
+    byte_chars: &ByteChars,
+    byte_level: bool,
+) -> Outcome<ByteTable> {
     let vocab = loaded.get_vocab(true);
     let count = vocab.values().max().map_or(0, |&id| id as usize + 1);
     if count == 0 || count > TOKEN_COUNT_MAX {
-        return Err(Fault::Input(format!("tokenizer.json has ids up to {count}, wanted 1 to {TOKEN_COUNT_MAX}")));
+        return Err(Fault::Input(format!(
+            "tokenizer.json has ids up to {count}, wanted 1 to {TOKEN_COUNT_MAX}"
+        )));
     }
     let mut texts: Vec<Option<String>> = vec![None; count];
     for (token, id) in vocab {
@@ -292,7 +384,15 @@ fn json_table(loaded: &tokenizers::Tokenizer, bpe: &BPE, byte_chars: &ByteChars,
             continue;
         };
         if let Some(token) = added.get(&(id as u32)) {
-            table.push(token.content.as_bytes(), FLAG_KNOWN | FLAG_ADDED | if token.special { FLAG_SPECIAL } else { 0 });
+            let text = if byte_level {
+                token.content.clone()
+            } else {
+                token.content.replace(SPACE_MARK, " ")
+            };
+            table.push(
+                text.as_bytes(),
+                FLAG_KNOWN | FLAG_ADDED | if token.special { FLAG_SPECIAL } else { 0 },
+            );
         } else if byte_level {
             table.push(&byte_chars.decode(&text), FLAG_KNOWN);
         } else if let Some(byte) = byte_token(&text).filter(|_| bpe.byte_fallback) {
@@ -307,7 +407,9 @@ fn json_table(loaded: &tokenizers::Tokenizer, bpe: &BPE, byte_chars: &ByteChars,
 /// The ids that the post-processor puts around a text, found by encoding one.
 fn json_affixes(loaded: &tokenizers::Tokenizer) -> Outcome<(Vec<u32>, Vec<u32>)> {
     let ids = |special: bool| -> Outcome<Vec<u32>> {
-        let encoding = loaded.encode_fast("a", special).map_err(|e| Fault::Input(format!("tokenizer.json: {e}")))?;
+        let encoding = loaded
+            .encode_fast("a", special)
+            .map_err(|e| Fault::Input(format!("tokenizer.json: {e}")))?;
         Ok(encoding.get_ids().to_vec())
     };
     let (bare, full) = (ids(false)?, ids(true)?);
