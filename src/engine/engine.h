@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,10 @@ struct EngineView {
 struct EngineObserver {
   std::function<void(double seconds)> step, snapshot, inter_token, ttft;
   std::function<void(const ReuseReport&)> lookup;
+  // The raw logits [vocab] that the token at `position` of request `id` is sampled from. For
+  // selftest and tests of exactness.
+  std::function<void(const std::string& id, int64_t position, std::span<const float> logits)>
+      logits;
 };
 
 class Engine {

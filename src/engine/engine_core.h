@@ -102,6 +102,8 @@ class EngineCore {
   void ForwardStep();
   void HiddenRowLogits();
   void SampleStep();
+  void ObserveLogits() const;
+  std::span<const float> LogitsOf(const LogitTask& task) const;
   void RunLogitTask(const LogitTask& task, SamplerScratch& scratch);
 
   // engine_commit.cc

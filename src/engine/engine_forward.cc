@@ -53,17 +53,30 @@ void EngineCore::SampleStep() {
       logit_tasks_.push_back(task);
     }
   }
+  ObserveLogits();
   pool_.ParallelFor(static_cast<int>(logit_tasks_.size()), [this](int task, int worker) {
     RunLogitTask(logit_tasks_[static_cast<size_t>(task)],
                  sampler_scratch_[static_cast<size_t>(worker)]);
   });
 }
 
+void EngineCore::ObserveLogits() const {
+  if (!observer_.logits) return;
+  for (const LogitTask& task : logit_tasks_) {
+    if (task.prompt_index) continue;
+    observer_.logits(task.sequence->request.id, static_cast<int64_t>(task.sequence->tokens.size()),
+                     LogitsOf(task));
+  }
+}
+
+std::span<const float> EngineCore::LogitsOf(const LogitTask& task) const {
+  const auto vocab = static_cast<size_t>(vocab_size_);
+  return {logits_.get() + static_cast<size_t>(task.row) * vocab, vocab};
+}
+
 void EngineCore::RunLogitTask(const LogitTask& task, SamplerScratch& scratch) {
   Sequence& s = *task.sequence;
-  const std::span<const float> logits(
-      logits_.get() + static_cast<size_t>(task.row) * static_cast<size_t>(vocab_size_),
-      static_cast<size_t>(vocab_size_));
+  const std::span<const float> logits = LogitsOf(task);
   const int top_count = s.request.logprobs.value_or(0);
   if (task.prompt_index) {
     const int i = *task.prompt_index;
