@@ -49,7 +49,7 @@ struct SamplingFlags {
   double min_p = 0.0;
   int64_t max_tokens = -1;  // -1: the rest of the context
   std::string chat_template;
-  std::string chat_template_args = "{}";
+  std::string chat_template_args;
 };
 
 void AddModelFlags(CLI::App& app, ModelFlags& flags);

@@ -1,6 +1,5 @@
 #include "engine/plain_run.h"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
