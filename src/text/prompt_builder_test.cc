@@ -66,6 +66,24 @@ TEST(TurnHeaders, AreLearntFromEachFamilysTemplate) {
             "U:<start_of_turn>user A:<start_of_turn>model ");
 }
 
+TEST(TurnHeaders, BosThatIsAHeadersFirstTokenIsKept) {  // SmolLM2
+  TokenizerSpec spec = ReadSpec("golden.spec");
+  spec.bos = 316;  // <|im_start|>
+  const auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::Create(spec).value());
+  EXPECT_EQ(Describe(BuilderFor("smollm2", tokenizer)),
+            "U:<|im_start|>user A:<|im_start|>assistant T:<|im_start|>tool S:<|im_start|>system ");
+}
+
+// Closing tokens whose names say nothing are told from headers by what a chat ends with.
+TEST(TurnHeaders, UnnamedClosingTokensAreNotHeaders) {
+  PromptBuilderOptions options;
+  options.template_source =
+      "{% for m in messages %}<s10>{{ m.role }}\n{{ m.content }}<s12>\n{% endfor %}"
+      "{% if add_generation_prompt %}<s10>assistant\n{% endif %}";
+  const auto builder = PromptBuilder::Create(TokenizerWith({"<s10>", "<s12>"}), options).value();
+  EXPECT_EQ(Describe(builder), "U:<s10>user A:<s10>assistant T:<s10>tool S:<s10>system ");
+}
+
 TEST(TurnHeaders, TemplateWithoutSpecialTokensHasNone) {
   PromptBuilderOptions options;
   options.template_source =

@@ -64,55 +64,75 @@ class Learner {
 
   // The tokens from the end of the message before the header on, or empty.
   std::vector<Token> FromMessageBefore(const Probe& probe) const {
-    ChatInput input;
-    input.messages_json = "[";
-    for (const std::string& message : probe.messages) {
-      if (input.messages_json.size() > 1) input.messages_json += ',';
-      input.messages_json += message;
+    const std::optional<std::string> text = Render(probe.messages, probe.kwargs, probe.is_tail);
+    if (!text) return {};
+    const std::vector<size_t> ends = NeedleEnds(*text);
+    std::string_view region = *text;
+    if (probe.role == TurnRole::kSystem) {
+      if (text->find(Needle(0)) == text->npos) return {};
+    } else {
+      const size_t from_last = probe.is_tail ? 1 : 2;
+      if (ends.size() >= from_last) region.remove_prefix(ends[ends.size() - from_last]);
+      // What closes a turn: what stands after its message when it is the last one.
+      std::vector<std::string> before = probe.messages;
+      if (!probe.is_tail) before.pop_back();
+      if (const auto shorter = Render(before, probe.kwargs, false)) {
+        const std::vector<size_t> shorter_ends = NeedleEnds(*shorter);
+        const std::string closing =
+            shorter_ends.empty() ? std::string() : shorter->substr(shorter_ends.back());
+        if (region.starts_with(closing) && region.size() > closing.size()) {
+          region.remove_prefix(closing.size());
+        }
+      }
     }
-    input.messages_json += ']';
-    input.kwargs_json = probe.kwargs;
-    input.add_generation_prompt = probe.is_tail;
-    input.bos_token = tokenizer_.bos_text();
-    input.eos_token = tokenizer_.eos_text();
-    input.now_unix_s = 0;
-    const Result<std::string> rendered = template_.Render(input);
-    if (!rendered.ok()) return {};
-    const std::string_view text = *rendered;
-    const std::optional<std::string_view> region = Region(probe, text);
-    if (!region) return {};
-    const Result<std::vector<Token>> encoded = tokenizer_.Encode(*region);
+    const Result<std::vector<Token>> encoded = tokenizer_.Encode(region);
     return encoded.ok() ? *encoded : std::vector<Token>();
   }
 
  private:
-  // The text from the message before the header on.
-  static std::optional<std::string_view> Region(const Probe& probe, std::string_view text) {
-    if (probe.role == TurnRole::kSystem) {
-      return text.find(Needle(0)) == text.npos ? std::nullopt : std::optional(text);
+  std::optional<std::string> Render(const std::vector<std::string>& messages,
+                                    const std::string& kwargs, bool add_generation_prompt) const {
+    ChatInput input;
+    input.messages_json = "[";
+    for (const std::string& message : messages) {
+      if (input.messages_json.size() > 1) input.messages_json += ',';
+      input.messages_json += message;
     }
-    size_t from = 0, at = 0;  // the ends of the last two needles
+    input.messages_json += ']';
+    input.kwargs_json = kwargs;
+    input.add_generation_prompt = add_generation_prompt;
+    input.bos_token = tokenizer_.bos_text();
+    input.eos_token = tokenizer_.eos_text();
+    input.now_unix_s = 0;
+    const Result<std::string> rendered = template_.Render(input);
+    return rendered.ok() ? std::optional(*rendered) : std::nullopt;
+  }
+
+  // The ends of the needles in the text, ascending.
+  static std::vector<size_t> NeedleEnds(std::string_view text) {
+    std::vector<size_t> ends;
     for (int i = 0; i < 4; ++i) {
       const size_t found = text.find(Needle(i));
-      if (found == text.npos) continue;
-      from = at;
-      at = found + Needle(i).size();
+      if (found != text.npos) ends.push_back(found + Needle(i).size());
     }
-    return text.substr(probe.is_tail ? at : from);
+    return ends;
   }
 
   const ChatTemplate& template_;
   const Tokenizer& tokenizer_;
 };
 
-// Leaves out what closes the turn before: all to the last token that ends an answer, or BOS, and
-// plain text between that and the first token that is matched whole.
+// Leaves out what may still stand before the header: all to the last token that ends an answer, BOS
+// (unless it is itself the header's first token, as in SmolLM2), and plain text before the first
+// token that is matched whole.
 void DropClosing(const Tokenizer& tokenizer, std::vector<Token>* header) {
   auto start = header->begin();
   for (auto it = header->begin(); it != header->end(); ++it) {
-    if (tokenizer.IsEndOfGeneration(*it) || *it == tokenizer.bos()) start = it + 1;
+    if (tokenizer.IsEndOfGeneration(*it)) start = it + 1;
   }
   while (start != header->end() && !tokenizer.IsAdded(*start)) ++start;
+  const bool is_bos = start != header->end() && *start == tokenizer.bos();
+  if (is_bos && start + 1 != header->end() && tokenizer.IsAdded(start[1])) ++start;
   header->erase(header->begin(), start);
 }
 
