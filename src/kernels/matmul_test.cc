@@ -171,7 +171,7 @@ TEST_P(MatMulTypeTest, FollowsTheSpecification) {
     return;
   }
   // Against exactly dequantised weights in double: each activation is off by at most half a step
-  // of its block (and 1e-5 of it from rounding x * (127 / amax)), each of the at most 3 float
+  // of its block (and 1e-5 of it from rounding x * (125 / amax)), each of the at most 3 float
   // operations a block adds 2^-24 of the sum so far; 2^-20 of sum |w x| covers 80 fma.
   std::vector<float> wr(static_cast<size_t>(k));
   for (int64_t i = 0; i < n; ++i) {
@@ -187,7 +187,7 @@ TEST_P(MatMulTypeTest, FollowsTheSpecification) {
         const double wv = wr[b + j];
         want += wv * x[b + j];
         // A minimum and the scaled part may cancel in w: count the larger of both.
-        bound += std::fabs(wv) * (0.50001 * amax / 127);
+        bound += std::fabs(wv) * (0.50001 * amax / 125);
         bound += (std::fabs(wv) + 8.0) * std::fabs(x[b + j]) * 0x1p-20;
       }
     }

@@ -22,6 +22,21 @@ inline int32_t SumLanes(__m256i v) {
   return _mm_cvtsi128_si32(s);
 }
 
+// n = v rounded with its largest magnitude at `top`; returns the sum of (v - scale * n)^2.
+inline float Quantize(const __m256 v[4], float amax, float top, float scale, __m256i n[4]) {
+  const __m256 inverse = _mm256_set1_ps(top / amax);
+  const __m256 step = _mm256_set1_ps(scale);
+  __m256 lanes = _mm256_setzero_ps();
+  for (int i = 0; i < 4; ++i) {
+    n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+    const __m256 e = _mm256_fnmadd_ps(step, _mm256_cvtepi32_ps(n[i]), v[i]);
+    lanes = _mm256_fmadd_ps(e, e, lanes);
+  }
+  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
+  sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+  return _mm_cvtss_f32(_mm_add_ss(sum, _mm_shuffle_ps(sum, sum, 1)));
+}
+
 }  // namespace
 
 void QuantizeBlocksAvx2(const float* x, int64_t count, int8_t* q, ActivationBlock* blocks) {
@@ -45,15 +60,19 @@ void QuantizeBlocksAvx2(const float* x, int64_t count, int8_t* q, ActivationBloc
       blocks[b] = {scale, scale, 0, 0};
       continue;
     }
-    const __m256 inverse = _mm256_set1_ps(127.0f / amax);
-    __m256i n[4];
-    for (int i = 0; i < 4; ++i) n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+    __m256i n[4], coarse[4];
+    float scale = amax / 127.0f;
+    const float error = Quantize(v, amax, 127.0f, scale, n);
+    const float coarse_scale = amax / 125.0f;
+    if (Quantize(v, amax, 125.0f, coarse_scale, coarse) < error) {
+      scale = coarse_scale;
+      for (int i = 0; i < 4; ++i) n[i] = coarse[i];
+    }
     const int32_t low = SumLanes(_mm256_add_epi32(n[0], n[1]));
     const int32_t sum = low + SumLanes(_mm256_add_epi32(n[2], n[3]));
     const __m256i bytes =
         _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));
     _mm256_storeu_si256(out, _mm256_permutevar8x32_epi32(bytes, order));
-    const float scale = amax / 127.0f;
     blocks[b] = {scale, scale * static_cast<float>(sum), -8 * sum, -8 * low};
   }
 }

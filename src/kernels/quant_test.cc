@@ -153,6 +153,10 @@ TEST_F(QuantizeRowTest, FollowsItsDefinition) {
   x[1] = 1.0f;  // 0.5: half to even
   x[2] = 3.0f;  // 1.5
   x[20] = 10.0f;
+  std::fill(x.begin() + 3, x.begin() + 20, 100.0f);  // 50 with the finer scale only
+  // 2.032 (amax / 125) represents 125 of them better than 2 (amax / 127).
+  std::vector<float> coarse(32, 2.032f * 3);
+  coarse[0] = 254.0f;
   for (CpuLevel level : SupportedCpuLevels()) {
     const Quantized got = Run(level, x);
     EXPECT_EQ(got.q[0], -127);
@@ -160,10 +164,13 @@ TEST_F(QuantizeRowTest, FollowsItsDefinition) {
     EXPECT_EQ(got.q[2], 2);
     EXPECT_EQ(got.q[20], 5);
     EXPECT_EQ(got.blocks[0].scale, 2.0f);
-    EXPECT_EQ(got.blocks[0].scaled_sum, 2.0f * (-127 + 2 + 5));
-    EXPECT_EQ(got.blocks[0].offset, -8 * (-127 + 2 + 5));
-    EXPECT_EQ(got.blocks[0].low_offset, -8 * (-127 + 2));
+    EXPECT_EQ(got.blocks[0].scaled_sum, 2.0f * (-127 + 2 + 850 + 5));
+    EXPECT_EQ(got.blocks[0].offset, -8 * (-127 + 2 + 850 + 5));
+    EXPECT_EQ(got.blocks[0].low_offset, -8 * (-127 + 2 + 650));
     EXPECT_EQ(got.blocks[1].scale, 0.0f);
+    EXPECT_EQ(Run(level, coarse).blocks[0].scale, 254.0f / 125.0f);
+    EXPECT_EQ(Run(level, coarse).q[0], 125);
+    EXPECT_EQ(Run(level, coarse).q[1], 3);
   }
 }
 

@@ -173,7 +173,7 @@ constexpr Variant kVariants[] = {
     {"qwen35-a", "Q8_0"},      {"qwen35-a", "Q4_0"},    {"qwen35-a", "BF16"},
     {"llama-a", "Q8_0"},       {"llama-a", "Q4_0"},     {"llama-a", "BF16"},
     {"qwen35-k256", "Q5_K_M"}, {"qwen35-k256", "Q6_K"}, {"llama-k256", "Q4_K_M"},
-    {"llama-k256", "Q5_K_M"},  {"llama-k256", "Q6_K"}};
+    {"llama-k256", "Q5_K_M"},  {"llama-k256", "Q6_K"},  {"qwen35-k256", "Q4_K_M"}};
 
 INSTANTIATE_TEST_SUITE_P(Variants, QuantGolden,
                          ::testing::Combine(::testing::ValuesIn(kVariants),
