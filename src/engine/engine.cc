@@ -56,6 +56,7 @@ class ThreadedEngine : public Engine {
   void TakeInbox();
   void RunCommands();
   void GuardedStep();
+  void RecoverFrom(const char* what);
 
   const std::shared_ptr<const Model> model_;
   const EngineOptions options_;
@@ -215,19 +216,26 @@ void ThreadedEngine::GuardedStep() {
   try {
     more_ = core_.Step();
   } catch (const std::exception& e) {
-    more_ = false;
-    const Status error = Internal(std::string("[engine] a step failed: ") + e.what());
-    LogError(error.ToString());
-    if (!core_.Recover(error)) {
+    try {
+      RecoverFrom(e.what());
+    } catch (const std::exception&) {  // not even that: refuse everything from now on
       healthy_.store(false, std::memory_order_release);
-      std::lock_guard lock(mutex_);
-      for (auto& sequence : inbox_) core_.Enqueue(std::move(sequence));
-      inbox_.clear();
-      core_.EndAll(error);
-    } else {
-      more_ = core_.waiting_count() > 0;
+      more_ = false;
     }
   }
+}
+
+void ThreadedEngine::RecoverFrom(const char* what) {
+  const Status error = Internal(std::string("[engine] a step failed: ") + what);
+  LogError(error.ToString());
+  if (core_.Recover(error)) {
+    more_ = core_.waiting_count() > 0;
+    return;
+  }
+  more_ = false;
+  healthy_.store(false, std::memory_order_release);
+  TakeInbox();  // what came in before that
+  core_.EndAll(error);
 }
 
 Status CheckOptions(const EngineOptions& o) {

@@ -54,6 +54,7 @@ struct EngineStats {
   std::atomic<uint64_t> prompt_tokens{0}, cached_tokens{0}, replayed_tokens{0}, generated_tokens{0};
   std::atomic<uint64_t> steps{0}, preemptions{0}, requests{0}, cancelled{0};
   std::atomic<uint64_t> checkpoints{0}, cache_bytes{0}, live_bytes{0}, evictions{0};
+  std::atomic<uint64_t> evictions_bytes{0}, evictions_paths{0};  // evictions, by the limit
   std::atomic<uint64_t> last_step_ms_unix{
       0};  // wall clock of the last finished step: /health sees a stuck engine
 };
@@ -96,7 +97,8 @@ class Engine {
                                                       std::function<void()> wakeup = {}) = 0;
 
   // Runs `command` on the engine thread between two steps and waits for it. Errors: kUnavailable
-  // while stopping.
+  // while stopping; kInternal if it throws. Not from a wakeup or an observer: they run on the
+  // engine thread.
   virtual Status Run(std::function<void(EngineView&)> command) = 0;
 
   // Refuses new requests from now on; running ones go on. CancelAll ends those too.

@@ -97,7 +97,7 @@ void EngineCore::Finish(SequencePtr s, FinishReason reason, Status error) {
   if (reason == FinishReason::kCancelled) ++stats_.cancelled;
   admission_waits_ = false;
   const std::shared_ptr<TokenStream> stream = s->stream;
-  const EndEvent end = s->MakeEnd(reason, std::move(error));
+  EndEvent end = s->MakeEnd(reason, std::move(error));
   if (waits) {
     s->closing_until =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -108,7 +108,7 @@ void EngineCore::Finish(SequencePtr s, FinishReason reason, Status error) {
     LetGo(*s);
   }
   UpdateGauges();
-  stream->Push(end);
+  stream->Push(std::move(end));
 }
 
 // REQUIRES: the sequence runs no more. Nothing happens where there is nothing to keep.

@@ -109,9 +109,8 @@ bool EngineCore::Recover(const Status& error) {
   active_.reserve(Count(options_.decode_concurrency));
   for (SequencePtr& s : dead) {
     if (!s) continue;
-    const EndEvent end = s->MakeEnd(FinishReason::kError, error);
     LetGo(*s);
-    s->stream->Push(end);
+    s->stream->Push(s->MakeEnd(FinishReason::kError, error));
   }
   admission_waits_ = false;
   if (!certain) {
@@ -129,6 +128,8 @@ void EngineCore::UpdateGauges() {
   stats_.cache_bytes = tree_.bytes();
   stats_.live_bytes = live_bytes();
   stats_.evictions = tree_.evictions().bytes + tree_.evictions().paths;
+  stats_.evictions_bytes = tree_.evictions().bytes;
+  stats_.evictions_paths = tree_.evictions().paths;
   stats_.last_step_ms_unix =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
                                 std::chrono::system_clock::now().time_since_epoch())

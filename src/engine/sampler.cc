@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -17,7 +18,7 @@ constexpr uint32_t kXtcStream = 1;
 
 float Sane(float logit) {
   if (!(logit == logit)) return kMinusInfinity;
-  return std::min(logit, std::numeric_limits<float>::max());
+  return logit < std::numeric_limits<float>::max() ? logit : std::numeric_limits<float>::max();
 }
 
 bool InVocab(Token token, size_t vocab_size) {
@@ -72,27 +73,51 @@ std::span<const float> Process(const SampleInput& in, SamplerScratch& s) {
   return s.logits;
 }
 
-Token Argmax(std::span<const float> logits) {
-  size_t best = 0;
-  float best_logit = Sane(logits[0]);
-  for (size_t t = 1; t < logits.size(); ++t) {
-    const float l = Sane(logits[t]);
-    if (l > best_logit) {
-      best = t;
-      best_logit = l;
-    }
-  }
-  return static_cast<Token>(best);
+using Float4 = float __attribute__((vector_size(16)));
+
+Float4 Load4(const float* p) {
+  Float4 v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
 }
 
+// The largest sane logit. NaN never compares greater.
 float Largest(std::span<const float> logits) {
-  float m = kMinusInfinity;
-  for (float l : logits) m = std::max(m, Sane(l));
-  return m;
+  Float4 m = {kMinusInfinity, kMinusInfinity, kMinusInfinity, kMinusInfinity};
+  size_t i = 0;
+  for (; i + 4 <= logits.size(); i += 4) {
+    const Float4 v = Load4(&logits[i]);
+    m = v > m ? v : m;
+  }
+  float largest = std::max(std::max(m[0], m[1]), std::max(m[2], m[3]));
+  for (; i < logits.size(); ++i)
+    if (logits[i] > largest) largest = logits[i];
+  return std::min(largest, std::numeric_limits<float>::max());
 }
 
-double Weight(float logit, double max, double temperature) {
-  return ExpOfNonPositive((static_cast<double>(Sane(logit)) - max) / temperature);
+Token Argmax(std::span<const float> logits) {
+  const float largest = Largest(logits);
+  if (largest == kMinusInfinity) return 0;
+  size_t t = 0;
+  while (!(logits[t] >= largest)) ++t;  // >=: +inf counts as the largest float
+  return static_cast<Token>(t);
+}
+
+// exp((l - max) / temperature), 1 / temperature given; 0 for -inf and NaN. One definition for a
+// single logit and for four.
+double Weight(float logit, double max, double scale) {
+  const double x = static_cast<double>(logit) - max;
+  return ExpOfNonPositive((x < 0 ? x : x >= 0 ? 0.0 : x) * scale);
+}
+
+Double4 Weights4(const float* logits, double max, double scale) {
+  const Double4 x = __builtin_convertvector(Load4(logits), Double4) - max;
+  const Int4 is_number = x == x;
+  const Int4 negative = x < 0.0;
+  // +inf - max is cut to 0; NaN stays and gives 0.
+  const Double4 cut =
+      reinterpret_cast<Double4>(reinterpret_cast<Int4>(x) & (negative | ~is_number));
+  return ExpOfNonPositive4(cut * scale);
 }
 
 // The sum of a sequence, in blocks of 256 that are summed over 8 lanes: fast, and one fixed order.
@@ -133,10 +158,15 @@ void FillCandidates(std::span<const float> logits, double temperature, size_t to
     return;
   }
   if (s.ids.size() == logits.size()) {
-    for (size_t i = 0; i < logits.size(); ++i) s.weights[i] = Weight(logits[i], max, temperature);
+    size_t i = 0;
+    for (; i + 4 <= logits.size(); i += 4) {
+      const Double4 w = Weights4(&logits[i], max, 1.0 / temperature);
+      std::memcpy(&s.weights[i], &w, sizeof w);
+    }
+    for (; i < logits.size(); ++i) s.weights[i] = Weight(logits[i], max, 1.0 / temperature);
   } else {
     for (size_t i = 0; i < s.ids.size(); ++i)
-      s.weights[i] = Weight(logits[s.ids[i]], max, temperature);
+      s.weights[i] = Weight(logits[s.ids[i]], max, 1.0 / temperature);
   }
 }
 
@@ -167,7 +197,7 @@ void ApplyTopP(std::span<const float> logits, double top_p, double temperature, 
     SelectTop(logits, std::min(count, logits.size()), s.ids);
     s.weights.resize(s.ids.size());
     for (size_t i = 0; i < s.ids.size(); ++i)
-      s.weights[i] = Weight(logits[s.ids[i]], max, temperature);
+      s.weights[i] = Weight(logits[s.ids[i]], max, 1.0 / temperature);
     if (CutAtShare(total, top_p, s) || s.ids.size() == logits.size()) return;
   }
 }
@@ -227,6 +257,16 @@ Token Choose(double uniform, const SamplerScratch& s) {
   return s.ids[last_possible];  // rounding of the whole sum
 }
 
+// lanes[j] += exp(l[t] - max) for t = j, j + 16, ... in order.
+void AddExps(std::span<const float> logits, double max, std::array<double, 16>& lanes) {
+  Double4 sums[4] = {};
+  size_t i = 0;
+  for (; i + 16 <= logits.size(); i += 16)
+    for (size_t q = 0; q < 4; ++q) sums[q] += Weights4(&logits[i + 4 * q], max, 1.0);
+  std::memcpy(lanes.data(), sums, sizeof sums);
+  for (size_t j = 0; i + j < logits.size(); ++j) lanes[j] += Weight(logits[i + j], max, 1.0);
+}
+
 }  // namespace
 
 SamplerScratch::SamplerScratch(int vocab_size)
@@ -253,14 +293,7 @@ TokenLogprob Logprobs(std::span<const float> logits, Token chosen, int top_count
                       SamplerScratch& scratch, std::vector<TokenLogprob>& top) {
   const double max = static_cast<double>(Largest(logits));
   std::array<double, 16> lanes{};
-  size_t i = 0;
-  if (max != kMinusInfinity) {
-    for (; i + 16 <= logits.size(); i += 16)
-      for (size_t j = 0; j < 16; ++j)
-        lanes[j] += ExpOfNonPositive(static_cast<double>(Sane(logits[i + j])) - max);
-    for (size_t j = 0; i + j < logits.size(); ++j)
-      lanes[j] += ExpOfNonPositive(static_cast<double>(Sane(logits[i + j])) - max);
-  }
+  if (max != kMinusInfinity) AddExps(logits, max, lanes);
   for (size_t width = 8; width > 0; width /= 2)
     for (size_t j = 0; j < width; ++j) lanes[j] += lanes[j + width];
   const double log_sum = lanes[0] > 0 ? max + LogOfPositive(lanes[0]) : 0.0;

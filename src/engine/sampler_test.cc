@@ -76,6 +76,21 @@ TEST(ExactMath, ExpAndLogAreWithinTheirBounds) {
   EXPECT_EQ(LogOfPositive(1.0), 0.0);
 }
 
+TEST(ExactMath, FourLanesEqualOne) {
+  for (int i = 0; i < 4000; ++i) {
+    double x[4];
+    for (int j = 0; j < 4; ++j) x[j] = -750.0 * CounterUniform(3, i, j) * CounterUniform(4, i, j);
+    if (i == 0) x[0] = 0, x[1] = -1e308, x[2] = std::numeric_limits<double>::quiet_NaN();
+    Double4 v;
+    std::memcpy(&v, x, sizeof v);
+    v = ExpOfNonPositive4(v);
+    for (int j = 0; j < 4; ++j) {
+      const double one = ExpOfNonPositive(x[j]), lane = v[j];
+      EXPECT_EQ(std::memcmp(&one, &lane, sizeof one), 0) << x[j];
+    }
+  }
+}
+
 // Known answer of Philox 4x32-10 for counter 0 and key 0 (Random123's kat_vectors).
 TEST(CounterUniform, IsPhilox) {
   EXPECT_EQ(CounterUniform(0, 0, 0), static_cast<double>(0x6627e8d5e169c58dull >> 11) * 0x1.0p-53);

@@ -63,6 +63,9 @@ std::optional<int64_t> TokenStream::ended() const {
 void TokenStream::Push(StreamEvent event) {
   {
     std::lock_guard lock(mutex_);
+    // Room for one more is kept, so that the end can be told even when memory is out.
+    const bool is_end = std::holds_alternative<EndEvent>(event);
+    if (!is_end && events_.size() + 2 > events_.capacity()) events_.reserve(2 * events_.capacity());
     events_.push_back(std::move(event));
   }
   pushed_.notify_one();
