@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "kernels/attention_tile.h"
+#include "kernels/kernel_faults.h"
 
 namespace cairn {
 namespace {
@@ -329,6 +330,7 @@ void Attend(const KernelContext& ctx, const AttentionShape& shape,
   const ScratchLayout layout(shape, rows, ctx.pool->thread_count());
   CHECK(scratch.size() >= layout.bytes);
   CHECK(reinterpret_cast<uintptr_t>(scratch.data()) % 64 == 0);
+  if (ctx.faults != nullptr && ctx.faults->Attend(ctx, shape, slices, q, ldq, out, ldout)) return;
   AttendCall(ctx, shape, slices, q, ldq, out, ldout, layout, scratch.data()).Run();
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "kernels/conv1d_levels.h"
+#include "kernels/kernel_faults.h"
 
 namespace cairn {
 namespace {
@@ -45,6 +46,8 @@ void Conv1d(const KernelContext& ctx, const Conv1dShape& shape,
   CHECK(w.size() == static_cast<size_t>(shape.kernel) * shape.channels);
   CHECK(bias.empty() || bias.size() == static_cast<size_t>(shape.channels));
   CHECK(TapsAreValid(slices));
+  if (ctx.faults != nullptr && ctx.faults->Conv1d(ctx, shape, slices, u, ldu, w, bias, y, ldy))
+    return;
   const Conv1dLevel& level = Level(ctx);
   const int64_t channels = shape.channels;
   const int tiles = static_cast<int>((channels + kTileChannels - 1) / kTileChannels);

@@ -10,6 +10,8 @@
 
 namespace cairn {
 
+class KernelFaults;
+
 // The instruction sets kernels are written for. Results are equal in bits on every level
 // (docs/exactness.md).
 enum class CpuLevel {
@@ -27,6 +29,7 @@ std::vector<CpuLevel> SupportedCpuLevels();  // lowest first
 struct KernelContext {
   CpuLevel level;
   ThreadPool* pool;
+  const KernelFaults* faults = nullptr;  // only tests set it
 };
 
 }  // namespace cairn

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/kernel_faults.h"
 #include "kernels/matmul_panel.h"
 
 namespace cairn {
@@ -71,6 +72,8 @@ Activations PrepareActivations(const KernelContext& ctx, const float* x, int row
   int8_t* q = reinterpret_cast<int8_t*>(workspace.data());
   const size_t values = static_cast<size_t>(rows) * static_cast<size_t>(k);
   auto* blocks = reinterpret_cast<ActivationBlock*>(workspace.data() + AlignUp(values, 64));
+  if (ctx.faults != nullptr && ctx.faults->QuantizeRows(x, rows, k, q, blocks))
+    return {rows, k, x, q, blocks};
   // Waking the pool costs as much as quantising some thousand values.
   const int rows_per_task =
       static_cast<int>(std::clamp<int64_t>(16384 / std::max<int64_t>(k, 1), 1, 64));
@@ -89,6 +92,7 @@ void MatMul(const KernelContext& ctx, const Activations& a, const PackedMatrix& 
   CHECK(a.k == w.k() && ldy >= w.n());
   CHECK(!IsQuantized(w.type()) || a.q != nullptr);
   if (a.rows <= 0 || w.n() <= 0) return;
+  if (ctx.faults != nullptr && ctx.faults->MatMul(ctx, a, w, y, ldy)) return;
   const PanelFn run_panel = SelectPanel(ctx.level);
   const int64_t panels = PanelCount(w);
   // A task is a run of panels and, where there are too few of them, a run of rows.
