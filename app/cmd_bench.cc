@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "bench_checkpoint.h"
 #include "commands.h"
 #include "flags.h"
 #include "kernels/roof.h"
@@ -163,6 +164,22 @@ std::string Rate(double tps) {
   return text;
 }
 
+void AddCheckpoint(const CheckpointFigures& c, Report& r) {
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "%s; save %.2f ms (%.1f GB/s), restore %.2f ms (%.1f GB/s), memcpy %.1f GB/s",
+                FormatSize(c.state_bytes).c_str(), c.save_ms, c.save_gbps, c.restore_ms,
+                c.restore_gbps, c.memcpy_gbps);
+  r.Add("checkpoint",
+        std::vector<std::pair<std::string, double>>{{"bytes", static_cast<double>(c.state_bytes)},
+                                                    {"save_ms", c.save_ms},
+                                                    {"save_gbps", c.save_gbps},
+                                                    {"restore_ms", c.restore_ms},
+                                                    {"restore_gbps", c.restore_gbps},
+                                                    {"memcpy_gbps", c.memcpy_gbps}},
+        "checkpoint", text);
+}
+
 Status RunBench(BenchFlags flags) {
   ASSIGN_OR_RETURN(LoadedModel loaded, LoadModelFile(flags.model));
   ASSIGN_OR_RETURN(EngineOptions options, ResolveEngineOptions(flags.model, flags.engine));
@@ -177,6 +194,8 @@ Status RunBench(BenchFlags flags) {
   }
   ThreadPool pool(options.threads);
   const Roof roof = MeasureRoof({options.cpu_level, &pool});
+  ASSIGN_OR_RETURN(const CheckpointFigures checkpoint,
+                   MeasureCheckpoint(*loaded.model, {options.cpu_level, &pool}));
   ASSIGN_OR_RETURN(auto engine, Engine::Create(loaded.model, options));
   Bench bench(flags, branch_tokens, loaded.model, *engine);
   ASSIGN_OR_RETURN(const double prefill, bench.Prefill());
@@ -231,6 +250,7 @@ Status RunBench(BenchFlags flags) {
               {"replayed_tokens", static_cast<double>(branch->replayed)}},
           "branch of " + std::to_string(branch_tokens), text);
   }
+  AddCheckpoint(checkpoint, r);
   flags.json ? r.PrintJson() : r.PrintTable();
   return {};
 }

@@ -3,8 +3,8 @@
 // Items lie in chunks of anonymous memory that are mapped when needed and keep their addresses for
 // the slab's life. A freed item's pages go back to the operating system at once (MADV_DONTNEED), so
 // resident memory follows what is held, and an item is all zero whenever it is handed out: fresh
-// pages are. Huge pages are off for the same reason: one touched item must not make its neighbours
-// resident.
+// pages are. Small items do not use huge pages for the same reason: one
+// touched item must not make its neighbours resident. Large ones lie in huge pages of their own.
 //
 // Owns: the mapped chunks. Threads: one thread (the engine's). Invariants: free + held == total.
 #pragma once
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -43,9 +44,11 @@ class Slab {
   Status Grow();
 
   const size_t item_bytes_;
-  const size_t stride_;  // item_bytes in whole pages
+  const size_t stride_;  // item_bytes in whole pages (huge ones for large items)
+  const bool huge_pages_;
   const size_t items_per_chunk_;
-  std::vector<std::byte*> chunks_;
+  std::vector<std::byte*> chunks_;                  // first item of each mapping
+  std::vector<std::pair<void*, size_t>> mappings_;  // as munmap wants them
   std::vector<uint32_t> free_;  // a stack; its capacity is total_, so Free never allocates
   size_t total_ = 0;
   std::optional<size_t> limit_;
