@@ -1,11 +1,11 @@
 #include <gtest/gtest.h>
-
+#include <sys/mman.h>
 #include <unistd.h>
-#include <vector>#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <vector>
 
 #include "state/block_pool.h"
 #include "state/state_layout.h"
