@@ -63,8 +63,8 @@ void StoreKv(const KernelContext& ctx, const AttentionShape& shape,
              int64_t ldv);
 
 // out[r, h * head_dim ..] for all rows of all slices; q [rows, ldq]. Reads K and V from the store
-// only, also for this step's rows. scratch: AttentionScratchBytes(shape, max rows of all slices,
-// max position + 1, threads), 64-byte aligned.
+// only, also for this step's rows. scratch: AttentionScratchBytes(shape, rows of all slices
+// together, max position + 1, threads), 64-byte aligned.
 size_t AttentionScratchBytes(const AttentionShape& shape, int rows_max, int64_t positions_max,
                              int threads);
 void Attend(const KernelContext& ctx, const AttentionShape& shape,

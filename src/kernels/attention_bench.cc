@@ -128,6 +128,20 @@ void BenchDecode(const KernelContext& ctx, const AttentionShape& shape, const St
   }
 }
 
+void BenchStore(const KernelContext& ctx, const AttentionShape& shape, const Store& store) {
+  constexpr int kRows = 512;
+  const int64_t width = static_cast<int64_t>(shape.kv_heads) * shape.head_dim;
+  const std::vector<float> kv(kRows * width, 0.25f);
+  double best = 1e9;
+  for (int i = 0; i < 20; ++i) {
+    const AttentionSlice slice{0, kRows, i * kRows, store.blocks(), 0};
+    const double start = Seconds();
+    StoreKv(ctx, shape, {&slice, 1}, kv.data(), width, kv.data(), width);
+    best = std::min(best, Seconds() - start);
+  }
+  std::printf("  store 512:             best %8.3f ms\n", best * 1e3);
+}
+
 void Bench(const Options& options) {
   const AttentionShape shape{8, 2, 256, 0.0625f, options.kv_type};
   const Store store(shape, 24576, options.layers);
@@ -140,6 +154,7 @@ void Bench(const Options& options) {
                   threads, KvTypeName(shape.kv_type), roof.fma_gflops, roof.read_gbps);
       BenchPrefill(ctx, shape, store, options.layers, roof);
       BenchDecode(ctx, shape, store, options.layers, roof);
+      BenchStore(ctx, shape, store);
     }
   }
 }
