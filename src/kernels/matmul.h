@@ -24,24 +24,29 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include "base/bytes.h"
 #include "base/status.h"
 #include "kernels/kernel_context.h"
+#include "kernels/panel_arena.h"
 #include "kernels/quant.h"
 
 namespace cairn {
 
-// W [n, k]. Owns its panels. Repacked size <= 1.03 x the file's bytes (n rounded up to 32 apart).
+// W [n, k]. Owns its panels' memory (copies share it). Repacked size <= 1.03 x the file's bytes (n
+// rounded up to 32 apart).
 class PackedMatrix {
  public:
   PackedMatrix() = default;
   // `rows` are the file's bytes: n rows of RowBytes(type, k) each. Errors: k not a multiple of the
   // type's block, or size mismatch.
+  // A model's loader passes one arena for all its matrices, so that they lie in huge pages (twice
+  // the speed of decoding); without one the panels lie in a buffer of their own.
   static Result<PackedMatrix> Pack(WeightType type, int64_t n, int64_t k,
-                                   std::span<const std::byte> rows);
+                                   std::span<const std::byte> rows, PanelArena* arena = nullptr);
   // Stacks matrices of one type and one k along n (q|k|v, gate|up) into one, so that one call
   // computes them all. n of each part but the last must be a multiple of 32, else InvalidArgument.
   struct Part {
@@ -49,13 +54,14 @@ class PackedMatrix {
     int64_t n;
     std::span<const std::byte> rows;
   };
-  static Result<PackedMatrix> PackStacked(std::span<const Part> parts, int64_t k);
+  static Result<PackedMatrix> PackStacked(std::span<const Part> parts, int64_t k,
+                                          PanelArena* arena = nullptr);
 
   WeightType type() const { return type_; }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
-  size_t packed_bytes() const { return panels_.size(); }
-  const std::byte* panels() const { return panels_.data(); }
+  size_t packed_bytes() const { return packed_bytes_; }
+  const std::byte* panels() const { return panels_.get(); }
 
   // Row `row` of W as float32 [k], exactly dequantised: the embedding look-up of a tied matrix.
   void DequantizeRow(int64_t row, std::span<float> out) const;
@@ -64,7 +70,8 @@ class PackedMatrix {
   WeightType type_ = WeightType::kF32;
   int64_t n_ = 0;
   int64_t k_ = 0;
-  AlignedBuffer panels_;
+  size_t packed_bytes_ = 0;
+  std::shared_ptr<const std::byte> panels_;  // immutable once packed, so copies may share it
 };
 
 // The input of one or more MatMul calls: x and, made on demand by PrepareActivations, its int8

@@ -63,8 +63,9 @@ class Matrices {
   const PackedMatrix& Get(WeightType type, int64_t n, int64_t k) {
     if (!matrix_ || matrix_->type() != type || matrix_->n() != n || matrix_->k() != k) {
       matrix_ = nullptr;
+      PanelArena arena;
       matrix_ = std::make_unique<PackedMatrix>(
-          std::move(PackedMatrix::Pack(type, n, k, RandomRows(type, n, k))).value());
+          std::move(PackedMatrix::Pack(type, n, k, RandomRows(type, n, k), &arena)).value());
     }
     return *matrix_;
   }

@@ -165,12 +165,13 @@ void DequantizeColumn(const uint8_t* panel, int64_t b, int c, float* out) {
 }  // namespace
 
 Result<PackedMatrix> PackedMatrix::Pack(WeightType type, int64_t n, int64_t k,
-                                        std::span<const std::byte> rows) {
+                                        std::span<const std::byte> rows, PanelArena* arena) {
   const Part part = {type, n, rows};
-  return PackStacked({&part, 1}, k);
+  return PackStacked({&part, 1}, k, arena);
 }
 
-Result<PackedMatrix> PackedMatrix::PackStacked(std::span<const Part> parts, int64_t k) {
+Result<PackedMatrix> PackedMatrix::PackStacked(std::span<const Part> parts, int64_t k,
+                                               PanelArena* arena) {
   if (parts.empty()) return InvalidArgument("[matmul] no matrices to stack");
   PackedMatrix m;
   m.type_ = parts[0].type;
@@ -192,8 +193,16 @@ Result<PackedMatrix> PackedMatrix::PackStacked(std::span<const Part> parts, int6
   }
   const size_t panel_bytes = PanelBytes(m.type_, k);
   const int64_t panel_count = (m.n_ + kPanelColumns - 1) / kPanelColumns;
-  m.panels_ = AlignedBuffer(static_cast<size_t>(panel_count) * panel_bytes);
-  std::byte* panel = m.panels_.data();
+  m.packed_bytes_ = static_cast<size_t>(panel_count) * panel_bytes;
+  std::shared_ptr<std::byte> panels;
+  if (arena != nullptr) {
+    ASSIGN_OR_RETURN(panels, arena->Allocate(m.packed_bytes_));
+  } else {
+    auto buffer = std::make_shared<AlignedBuffer>(m.packed_bytes_);
+    panels = std::shared_ptr<std::byte>(buffer, buffer->data());
+  }
+  m.panels_ = panels;
+  std::byte* panel = panels.get();
   for (const Part& p : parts) {
     for (int64_t row = 0; row < p.n; row += kPanelColumns, panel += panel_bytes) {
       const int count = static_cast<int>(std::min<int64_t>(kPanelColumns, p.n - row));
@@ -207,7 +216,7 @@ Result<PackedMatrix> PackedMatrix::PackStacked(std::span<const Part> parts, int6
 void PackedMatrix::DequantizeRow(int64_t row, std::span<float> out) const {
   CHECK(row >= 0 && row < n_ && static_cast<int64_t>(out.size()) == k_);
   const int c = static_cast<int>(row % kPanelColumns);
-  const uint8_t* panel = reinterpret_cast<const uint8_t*>(panels_.data()) +
+  const uint8_t* panel = reinterpret_cast<const uint8_t*>(panels_.get()) +
                          static_cast<size_t>(row / kPanelColumns) * PanelBytes(type_, k_);
   if (type_ == WeightType::kF32) {
     for (int64_t i = 0; i < k_; ++i) {

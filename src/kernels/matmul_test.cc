@@ -282,6 +282,33 @@ TEST_P(MatMulTypeTest, ExtremeIntegersDoNotOverflow) {
   }
 }
 
+TEST(MatMul, AnArenaHoldsManyMatricesAndMayGoFirst) {
+  std::mt19937 rng(18);
+  const int64_t k = 512;
+  const auto rows = RandomRows(WeightType::kQ4_K, 77, k, rng);
+  const std::vector<float> x = RandomFloats(static_cast<size_t>(k), rng);
+  const CpuLevel level = SupportedCpuLevels().back();
+  const auto want = Multiply(level, 1, MustPack(WeightType::kQ4_K, 77, k, rows), x.data(), 1);
+  std::vector<PackedMatrix> matrices;
+  {
+    PanelArena arena;
+    for (int i = 0; i < 3; ++i) {
+      auto m = PackedMatrix::Pack(WeightType::kQ4_K, 77, k, rows, &arena);
+      ASSERT_TRUE(m.ok());
+      matrices.push_back(std::move(m).value());
+    }
+    auto large = arena.Allocate(size_t{65} << 20);  // beyond a whole mapping
+    ASSERT_TRUE(large.ok());
+    large.value().get()[(size_t{65} << 20) - 1] = std::byte{1};
+  }
+  EXPECT_EQ(matrices[1].panels() - matrices[0].panels(),
+            static_cast<ptrdiff_t>(matrices[0].packed_bytes()));
+  for (const PackedMatrix& m : matrices) {
+    const auto got = Multiply(level, 1, m, x.data(), 1);
+    EXPECT_TRUE(SameBits(got.data(), want.data(), want.size()));
+  }
+}
+
 TEST(MatMul, PackRefusesWhatDoesNotFit) {
   std::vector<std::byte> bytes(32 * 18);
   auto code = [&](WeightType type, int64_t n, int64_t k) {
