@@ -32,23 +32,8 @@ float Int8(int rounds) {
   return static_cast<float>(_mm256_extract_epi32(acc[0], 0));
 }
 
-float Read(const std::byte* data, size_t size_bytes) {
-  __m256i sum[4] = {};
-  for (size_t i = 0; i + 128 <= size_bytes; i += 128) {
-    _mm_prefetch(reinterpret_cast<const char*>(data + i) + 1024, _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(data + i) + 1088, _MM_HINT_T0);
-    for (int j = 0; j < 4; ++j) {
-      sum[j] = _mm256_xor_si256(
-          sum[j], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + i + 32 * j)));
-    }
-  }
-  const __m256i all =
-      _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
-  return static_cast<float>(_mm256_extract_epi32(all, 0) ^ _mm256_extract_epi32(all, 7));
-}
-
 }  // namespace
 
-RoofLoops RoofLoopsAvx2() { return {Fma, Int8, kChains * 8 * 2.0, kChains * 32 * 2.0, Read}; }
+RoofLoops RoofLoopsAvx2() { return {Fma, Int8, kChains * 8 * 2.0, kChains * 32 * 2.0}; }
 
 }  // namespace cairn

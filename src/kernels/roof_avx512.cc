@@ -30,21 +30,8 @@ float Int8(int rounds) {
   return static_cast<float>(_mm512_reduce_add_epi32(acc[0]));
 }
 
-float Read(const std::byte* data, size_t size_bytes) {
-  __m512i sum[4] = {};
-  for (size_t i = 0; i + 256 <= size_bytes; i += 256) {
-    _mm_prefetch(reinterpret_cast<const char*>(data + i) + 2048, _MM_HINT_T0);
-    _mm_prefetch(reinterpret_cast<const char*>(data + i) + 2176, _MM_HINT_T0);
-    for (int j = 0; j < 4; ++j)
-      sum[j] = _mm512_xor_si512(sum[j], _mm512_loadu_si512(data + i + 64 * j));
-  }
-  const __m512i all =
-      _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]));
-  return static_cast<float>(_mm512_reduce_add_epi32(all));
-}
-
 }  // namespace
 
-RoofLoops RoofLoopsAvx512() { return {Fma, Int8, kChains * 16 * 2.0, kChains * 64 * 2.0, Read}; }
+RoofLoops RoofLoopsAvx512() { return {Fma, Int8, kChains * 16 * 2.0, kChains * 64 * 2.0}; }
 
 }  // namespace cairn

@@ -2,20 +2,16 @@
 // instruction-set flags.
 #pragma once
 
-#include <cstddef>
-
 namespace cairn {
 
 // One thread's inner loops; each returns something that depends on all of its work, so that it
 // cannot be left out.
 using RoofLoop = float (*)(int rounds);
-using RoofReadLoop = float (*)(const std::byte* data, size_t size_bytes);
 struct RoofLoops {
   RoofLoop fma;
   RoofLoop int8;
   double fma_ops_per_round;
   double int8_ops_per_round;
-  RoofReadLoop read;
 };
 RoofLoops RoofLoopsScalar();
 RoofLoops RoofLoopsAvx2();
