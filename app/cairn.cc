@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("cairn " CAIRN_VERSION));
   app.option_defaults()->always_capture_default();
   cairn::RunCommand run;
+  cairn::AddServe(app, run);
   cairn::AddGenerate(app, run);
   cairn::AddBench(app, run);
   cairn::AddInspect(app, run);

@@ -12,6 +12,7 @@ namespace cairn {
 
 using RunCommand = std::function<int()>;
 
+void AddServe(CLI::App& app, RunCommand& run);
 void AddGenerate(CLI::App& app, RunCommand& run);
 void AddBench(CLI::App& app, RunCommand& run);
 void AddInspect(CLI::App& app, RunCommand& run);

@@ -69,6 +69,7 @@ Result<LoadedModel> LoadModelFile(const ModelFlags& flags, const TemplateFlags& 
   loaded.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
   PromptBuilderOptions prompts;
   ASSIGN_OR_RETURN(prompts.template_source, TemplateSource(file, templates.chat_template));
+  loaded.template_source = prompts.template_source;
   prompts.default_kwargs_json = templates.chat_template_args;
   ASSIGN_OR_RETURN(PromptBuilder builder, PromptBuilder::Create(loaded.tokenizer, prompts));
   loaded.prompts = std::make_shared<const PromptBuilder>(std::move(builder));

@@ -19,6 +19,7 @@ struct LoadedModel {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const PromptBuilder> prompts;  // template and turn headers
+  std::string template_source;                   // empty: ChatML
 };
 
 // What a subcommand may change about templates.

@@ -1,0 +1,252 @@
+// cairn serve: the HTTP server. The port is open before the model is loaded; until then /health
+// says so.
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "commands.h"
+#include "flags.h"
+#include "load_model.h"
+#include "server/api_server.h"
+#include "server/http_server.h"
+#include "server/metrics.h"
+
+namespace cairn {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kKeyBytesMax = 4096;
+constexpr size_t kKeysMax = 1024;
+// After CancelAll: for the last words to reach their readers.
+constexpr auto kLastWords = std::chrono::seconds(3);
+
+struct ServeFlags {
+  ModelFlags model;
+  EngineFlags engine;
+  SamplingFlags sampling;
+  std::string host = "127.0.0.1";
+  int port = 8080;
+  std::string allowed_origins = "*";
+  std::string api_key, api_key_file, admin_key, alias;
+  double request_timeout = 0;
+  std::string max_body_bytes = "8MiB";
+  double drain_seconds = 10;
+  bool metrics = true;
+};
+
+// One key a line; empty lines and lines that begin with # are none.
+Result<std::vector<std::string>> ReadKeys(const ServeFlags& flags) {
+  std::vector<std::string> keys;
+  if (!flags.api_key.empty()) keys.push_back(flags.api_key);
+  if (!flags.api_key_file.empty()) {
+    std::ifstream file(flags.api_key_file);
+    if (!file) return NotFound("[flags] --api-key-file " + flags.api_key_file + ": cannot be read");
+    for (std::string line; std::getline(file, line);) {
+      while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+      if (!line.empty() && line[0] != '#') keys.push_back(line);
+    }
+    if (keys.empty())
+      return InvalidArgument("[flags] --api-key-file " + flags.api_key_file +
+                             ": no key, wanted one a line");
+  }
+  for (const std::string& key : keys) {
+    if (key.size() > kKeyBytesMax || keys.size() > kKeysMax)
+      return InvalidArgument("[flags] API keys: too long or too many");
+  }
+  return keys;
+}
+
+std::vector<std::string> SplitAtCommas(const std::string& text) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  while (begin <= text.size()) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const size_t first = text.find_first_not_of(' ', begin);
+    const size_t last = end == 0 ? std::string::npos : text.find_last_not_of(' ', end - 1);
+    if (first < end && last != std::string::npos && last >= first)
+      parts.push_back(text.substr(first, last - first + 1));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Result<ApiOptions> ResolveApiOptions(const ServeFlags& flags) {
+  ApiOptions o;
+  ASSIGN_OR_RETURN(o.access.api_keys, ReadKeys(flags));
+  o.access.admin_key = flags.admin_key;
+  o.access.allowed_origins = SplitAtCommas(flags.allowed_origins);
+  o.alias = flags.alias;
+  o.request_timeout_ms = flags.request_timeout * 1e3;
+  SamplingParams& s = o.defaults.sampling;
+  s.temperature = static_cast<float>(flags.sampling.temp);
+  s.top_p = static_cast<float>(flags.sampling.top_p);
+  s.top_k = flags.sampling.top_k;
+  s.min_p = static_cast<float>(flags.sampling.min_p);
+  if (flags.sampling.max_tokens > 0) o.defaults.max_tokens = flags.sampling.max_tokens;
+  return o;
+}
+
+Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options, Metrics& metrics) {
+  ASSIGN_OR_RETURN(LoadedModel loaded,
+                   LoadModelFile(flags.model, {flags.sampling.chat_template,
+                                               flags.sampling.chat_template_args}));
+  AddTextOptions(loaded, options);
+  LoadedService service;
+  ASSIGN_OR_RETURN(service.engine, Engine::Create(loaded.model, options, metrics.Observer()));
+  const ModelInfo& info = loaded.model->info();
+  const StateLayout& layout = loaded.model->layout();
+  service.model = {.name = info.name,
+                   .architecture = info.architecture,
+                   .quantization = info.quantization,
+                   .path = loaded.path,
+                   .context_length = info.context_length,
+                   .trained_context_length = info.trained_context_length,
+                   .parameter_count = info.parameter_count,
+                   .vocab_size = info.vocab_size,
+                   .weight_bytes = info.weight_bytes,
+                   .state_bytes = layout.recurrent_bytes(),
+                   .kv_bytes_per_token = layout.kv_bytes_per_token(),
+                   .trimmable = layout.trimmable()};
+  service.tokenizer = std::move(loaded.tokenizer);
+  service.prompts = std::move(loaded.prompts);
+  service.template_source = std::move(loaded.template_source);
+  return service;
+}
+
+void PrintReady(const ServeFlags& flags, const HttpServer& http, const ApiServer& api) {
+  const bool any = flags.host == "0.0.0.0" || flags.host == "::";
+  std::string host = any ? "127.0.0.1" : flags.host;
+  if (host.find(':') != std::string::npos) host = "[" + host + "]";
+  const std::string url = "http://" + host + ":" + std::to_string(http.port());
+  const bool has_key = !flags.api_key.empty() || !flags.api_key_file.empty();
+  std::printf(
+      "cairn serves %s on %s\n"
+      "  curl %s/v1/chat/completions %s-H 'Content-Type: application/json' "
+      "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n",
+      api.model_id().c_str(), url.c_str(), url.c_str(),
+      has_key ? "-H \"Authorization: Bearer $API_KEY\" " : "");
+  std::fflush(stdout);
+}
+
+// From the first signal to the end.
+class Shutdown {
+ public:
+  Shutdown(HttpServer& http, ApiServer& api, double drain_seconds)
+      : http_(http), api_(api), drain_seconds_(drain_seconds) {}
+
+  void OnSignal(bool is_loaded) {
+    if (begun_) std::_Exit(1);
+    begun_ = true;
+    if (!is_loaded) std::_Exit(0);  // the loader cannot be asked to stop, and holds nothing
+    LogInfo("[serve] shutting down; a second signal ends at once");
+    http_.StopAccepting();
+    api_.Drain();
+    cancel_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                    std::chrono::duration<double>(drain_seconds_));
+  }
+  void OnTick() {
+    if (!begun_) return;
+    if (http_.active_requests() == 0) return http_.Stop();
+    if (!cancelled_ && Clock::now() >= cancel_at_) {
+      cancelled_ = true;
+      api_.CancelAll();
+    }
+    if (cancelled_ && Clock::now() >= cancel_at_ + kLastWords) http_.Stop();
+  }
+
+ private:
+  HttpServer& http_;
+  ApiServer& api_;
+  const double drain_seconds_;
+  bool begun_ = false, cancelled_ = false;
+  Clock::time_point cancel_at_;
+};
+
+Status Serve(const ServeFlags& flags) {
+  ASSIGN_OR_RETURN(const EngineOptions engine_options,
+                   ResolveEngineOptions(flags.model, flags.engine));
+  ASSIGN_OR_RETURN(const ApiOptions api_options, ResolveApiOptions(flags));
+  RETURN_IF_ERROR(ResolveModelPath(flags.model).status());
+  HttpLimits limits;
+  const auto body_bytes = ParseSize(flags.max_body_bytes);
+  if (!body_bytes.ok())
+    return InvalidArgument("[flags] --max-body-bytes: " + body_bytes.status().message());
+  limits.body_bytes_max = *body_bytes;
+  limits.all_bodies_bytes_max = std::max(limits.all_bodies_bytes_max, 4 * limits.body_bytes_max);
+  ASSIGN_OR_RETURN(auto http, HttpServer::Listen(flags.host, flags.port, limits));
+  if (!http->is_loopback() && api_options.access.api_keys.empty())
+    LogWarning("[serve] listening on " + flags.host +
+               " without --api-key: anyone who reaches it can use it");
+  Metrics metrics;
+  ApiServer api(*http, metrics, api_options);
+  Shutdown shutdown(*http, api, flags.drain_seconds);
+  Status load_status;
+  bool is_loaded = false;  // IO thread
+  http->OnSignal([&] { shutdown.OnSignal(is_loaded); });
+  http->OnTick([&] {
+    api.OnTick();
+    shutdown.OnTick();
+  });
+  std::thread loader([&] {
+    auto loaded = std::make_shared<Result<LoadedService>>(Load(flags, engine_options, metrics));
+    http->Post([&, loaded] {
+      if (!loaded->ok()) {
+        load_status = loaded->status();
+        return http->Stop();
+      }
+      is_loaded = true;
+      api.Serve(std::move(*loaded).value());
+      PrintReady(flags, *http, api);
+    });
+  });
+  http->Run([&](auto request, auto reply) { api.Handle(std::move(request), std::move(reply)); });
+  loader.join();
+  api.Close();
+  return load_status;
+}
+
+void AddServerFlags(CLI::App& app, ServeFlags& f) {
+  app.add_option("--host", f.host, "address to listen on");
+  app.add_option("--port", f.port, "port; 0: any free one")->check(CLI::Range(0, 65535));
+  app.add_option("--allowed-origins", f.allowed_origins,
+                 "origins that browsers may call from, separated by commas; * = any");
+  app.add_option("--api-key", f.api_key, "key that clients must send");
+  app.add_option("--api-key-file", f.api_key_file, "file with one key a line");
+  app.add_option("--admin-key", f.admin_key, "key for /v1/cache and /slots");
+  app.add_option("--alias", f.alias, "the model's id (default: its name)");
+  app.add_option("--request-timeout", f.request_timeout,
+                 "seconds a request may take from its submission; 0 = no limit")
+      ->check(CLI::Range(0.0, 1e7));
+  app.add_option("--max-body-bytes", f.max_body_bytes, "largest request body");
+  app.add_option("--drain-seconds", f.drain_seconds,
+                 "after SIGTERM, running requests may take so long")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_flag("--metrics", f.metrics, "accepted; /metrics is always on");
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app, RunCommand& run) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* cmd = app.add_subcommand("serve", "the HTTP server (OpenAI-compatible)");
+  AddModelFlags(*cmd, flags->model);
+  AddEngineFlags(*cmd, flags->engine);
+  AddSamplingFlags(*cmd, flags->sampling);
+  AddServerFlags(*cmd, *flags);
+  AddEnvironmentNames(*cmd);
+  cmd->callback([flags, &run] { run = [flags] { return ExitStatus(Serve(*flags)); }; });
+}
+
+}  // namespace cairn

@@ -1,0 +1,137 @@
+#include "server/admin_handler.h"
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "engine/cache_admin.h"
+#include "server/admin_json.h"
+#include "server/chat_handler.h"
+#include "server/openai_json.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kPreviewTokensMax = 16;
+constexpr size_t kIdDigitsMax = 18;
+
+JobAnswer Failed(const Status& status) { return {"", ToApiError(status)}; }
+
+JobAnswer RunSafely(const std::function<JobAnswer()>& job) {
+  try {
+    return job();
+  } catch (const std::exception& e) {
+    return Failed(Internal(std::string("[server] ") + e.what()));
+  }
+}
+
+Result<Prompt> ParseAndBuild(const ServeContext& context, const std::string& body,
+                             std::string* salt, std::optional<ApiError>* refused) {
+  auto parsed = ParsePromptRequest(body, context.defaults, context.loaded.tokenizer->vocab_size());
+  if (!parsed.value) {
+    *refused = std::move(parsed.error);
+    return InvalidArgument("refused");
+  }
+  *salt = parsed.value->engine.cache_salt;
+  return BuildPrompt(*context.loaded.prompts, *parsed.value);
+}
+
+}  // namespace
+
+void AnswerFromWorker(ServeContext& context, ApiReply reply, std::function<JobAnswer()> job) {
+  auto shared = std::make_shared<ApiReply>(std::move(reply));
+  HttpServer& http = context.http;
+  const bool taken = context.work.Push([shared, job = std::move(job), &http]() mutable {
+    auto answer = std::make_shared<JobAnswer>(RunSafely(job));
+    http.Post([shared = std::move(shared), answer] {
+      if (answer->error)
+        shared->Error(*answer->error);
+      else
+        shared->Json(200, std::move(answer->body));
+    });
+  });
+  if (!taken)
+    shared->Error(ToApiError(ResourceExhausted("[server] too many requests wait to be read")));
+}
+
+JobAnswer TokenizeJob(const LoadedService& loaded, const std::string& body) {
+  const auto parsed = ParseTokenizeRequest(body);
+  if (!parsed.value) return {"", parsed.error};
+  const auto tokens = loaded.tokenizer->Encode(
+      parsed.value->content,
+      {.add_special = parsed.value->add_special, .parse_special = parsed.value->parse_special});
+  if (!tokens.ok()) return Failed(tokens.status());
+  std::vector<std::string> pieces;
+  if (parsed.value->with_pieces) {
+    for (const Token t : *tokens) pieces.emplace_back(loaded.tokenizer->TokenBytes(t));
+  }
+  return {TokenizeJson(*tokens, parsed.value->with_pieces ? &pieces : nullptr), {}};
+}
+
+JobAnswer DetokenizeJob(const LoadedService& loaded, const std::string& body) {
+  const auto parsed = ParseDetokenizeRequest(body, loaded.tokenizer->vocab_size());
+  if (!parsed.value) return {"", parsed.error};
+  return {DetokenizeJson(loaded.tokenizer->Decode(*parsed.value, false)), {}};
+}
+
+JobAnswer ApplyTemplateJob(const ServeContext& context, const std::string& body) {
+  auto parsed = ParseGenerationRequest(Route::kChat, body, context.defaults,
+                                       context.loaded.tokenizer->vocab_size());
+  if (!parsed.value) return {"", parsed.error};
+  const GenerationRequest& r = *parsed.value;
+  const auto text =
+      context.loaded.prompts->RenderChat({.messages_json = r.messages_json,
+                                          .tools_json = r.tools_json,
+                                          .kwargs_json = r.kwargs_json,
+                                          .add_generation_prompt = r.add_generation_prompt});
+  if (!text.ok()) return Failed(text.status());
+  return {ApplyTemplateJson(*text), {}};
+}
+
+JobAnswer SlotsJob(const LoadedService& loaded) {
+  std::vector<EngineView::SequenceInfo> sequences;
+  const Status status =
+      loaded.engine->Run([&](EngineView& view) { sequences = std::move(view.sequences); });
+  if (!status.ok()) return Failed(status);
+  return {SlotsJson(sequences, loaded.engine->options().decode_concurrency,
+                    loaded.model.context_length),
+          {}};
+}
+
+JobAnswer ShowCacheJob(const LoadedService& loaded) {
+  const auto view = ViewCache(*loaded.engine, kPreviewTokensMax);
+  if (!view.ok()) return Failed(view.status());
+  return {CacheJson(*view,
+                    [&](std::span<const Token> tokens) {
+                      return loaded.tokenizer->Decode(tokens, false);
+                    }),
+          {}};
+}
+
+JobAnswer ExplainJob(const ServeContext& context, const std::string& body) {
+  std::string salt;
+  std::optional<ApiError> refused;
+  const auto prompt = ParseAndBuild(context, body, &salt, &refused);
+  if (refused) return {"", refused};
+  if (!prompt.ok()) return Failed(prompt.status());
+  const auto explanation = ExplainPrompt(*context.loaded.engine, prompt->tokens, salt);
+  if (!explanation.ok()) return Failed(explanation.status());
+  return {ExplanationJson(*explanation), {}};
+}
+
+JobAnswer ClearJob(const LoadedService& loaded) {
+  const Status status = ClearCache(*loaded.engine);
+  if (!status.ok()) return Failed(status);
+  return {R"({"cleared":true})", {}};
+}
+
+JobAnswer DropJob(const LoadedService& loaded, const std::string& id) {
+  if (id.empty() || id.size() > kIdDigitsMax ||
+      id.find_first_not_of("0123456789") != std::string::npos)
+    return Failed(NotFound("[cache] no node \"" + id.substr(0, 40) + "\", wanted a number"));
+  const Status status = DropNode(*loaded.engine, std::stoull(id));
+  if (!status.ok()) return Failed(status);
+  return {R"({"dropped":)" + id + "}", {}};
+}
+
+}  // namespace cairn

@@ -1,0 +1,25 @@
+// /v1/chat/completions and /v1/completions: one request from its body to the last byte of its
+// reply.
+//   Parse -> Render -> Encode (on the worker) -> Submit -> for each event: text, stop strings,
+//   reasoning, chunks (on the IO thread)
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/api_reply.h"
+#include "server/reasoning_splitter.h"
+#include "server/serve_context.h"
+
+namespace cairn {
+
+// Answers `request` by and by. IO thread. context must outlive the reply.
+void StartGeneration(ServeContext& context, Route route, std::shared_ptr<HttpRequest> request,
+                     ApiReply reply);
+
+// Render and Encode: the prompt of a checked request.
+Result<Prompt> BuildPrompt(const PromptBuilder& prompts, GenerationRequest& request);
+// An error of Submit, with the sizes of a prompt that is too long.
+ApiError SubmitError(const Status& status, int64_t prompt_tokens, int64_t context_length);
+
+}  // namespace cairn
