@@ -1,0 +1,273 @@
+// The property test of the law (docs/exactness.md): random cases (law_case.h) on every
+// architecture, quantisation, KV type and CPU level of this machine; and the planted faults it must
+// catch.
+//
+//   LAW_CASES=300 law_test        cases of each cell; the default is small enough for every day
+//   LAW_CELL=qwen35/Q8_0 law_test  only cells whose name contains this
+//   LAW_SEED=17 law_test           this case only
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/plain_run.h"
+#include "model/load.h"
+#include "scenarios/law_case.h"
+#include "scenarios/planted_faults.h"
+
+namespace cairn::law {
+namespace {
+
+constexpr uint64_t kCasesDefault = 6;
+constexpr uint64_t kCasesForCellCoverage = 100;  // from here on, every cell has to see everything
+constexpr uint64_t kFaultSeedsMax = 40;
+
+struct ModelFile {
+  std::string architecture, quantization;
+  std::vector<std::string> paths;  // taken in turn by seed
+};
+
+std::vector<ModelFile> ModelFiles() {
+  const std::string data = "tests/golden/data/", quant = data + "quant/";
+  return {{"qwen35", "F16", {data + "qwen35-a/model.gguf", data + "qwen35-b/model.gguf"}},
+          {"qwen35", "Q8_0", {quant + "qwen35-a/Q8_0.gguf"}},
+          {"qwen35", "Q4_0", {quant + "qwen35-a/Q4_0.gguf"}},
+          {"qwen35", "Q4_K", {quant + "qwen35-k256/Q4_K_M.gguf"}},
+          {"llama", "F16", {data + "llama-b/model.gguf"}},
+          {"llama", "Q8_0", {quant + "llama-a/Q8_0.gguf"}},
+          {"llama", "Q4_0", {quant + "llama-a/Q4_0.gguf"}},
+          {"llama", "Q4_K", {quant + "llama-k256/Q4_K_M.gguf"}}};
+}
+
+std::unique_ptr<Model> Load(const std::string& path, KvType kv_type) {
+  const auto file = GgufFile::Open(path);
+  CHECK(file.ok());
+  auto model = LoadModel(*file, {.kv_type = kv_type});
+  CHECK(model.ok());
+  return std::move(*model);
+}
+
+uint64_t NumberFromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+bool IsWanted(const std::string& cell) {
+  const char* wanted = std::getenv("LAW_CELL");
+  return wanted == nullptr || cell.find(wanted) != std::string::npos;
+}
+
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+struct Cell {
+  std::string name;  // qwen35/Q8_0/f16/avx2
+  bool hybrid = false;
+  CpuLevel level = CpuLevel::kScalar;
+  Coverage coverage;
+  double seconds = 0;
+  int failures = 0;
+};
+
+// A model, and its plain runs at the lowest level and at the best.
+struct Subject {
+  Subject(const std::string& path, KvType kv_type)
+      : model(Load(path, kv_type)),
+        scalar(*model, CpuLevel::kScalar, nullptr),
+        best(*model, DetectCpuLevel(), nullptr) {}
+  // A part of the cases is compared with the scalar level, so that levels meet.
+  PlainMemo& Plain(uint64_t seed) { return seed % 4 == 0 ? scalar : best; }
+
+  const std::unique_ptr<Model> model;
+  PlainMemo scalar, best;
+};
+
+void RunCase(Subject& subject, uint64_t seed, Cell& cell) {
+  const auto begin = std::chrono::steady_clock::now();
+  LawCase law_case({.model = *subject.model, .level = cell.level, .plain = subject.Plain(seed)},
+                   seed);
+  const std::string difference = law_case.Run();
+  cell.seconds += SecondsSince(begin);
+  cell.coverage += law_case.coverage();
+  if (difference.empty()) return;
+  ++cell.failures;
+  ADD_FAILURE() << difference << "\n  again: LAW_CELL=" << cell.name << " LAW_SEED=" << seed
+                << " build/release/tests/law_test --gtest_filter='Law.EveryCase*'";
+}
+
+void PrintRow(const char* name, const Coverage& c, double seconds) {
+  std::printf(
+      "%-24s %5ld cases %6.1f s | rows %ld+%ld states %ld | inner taps %ld, inside block %ld, off "
+      "grid %ld, mixed steps %ld, 2 segments %ld, evicted+replayed %ld, preempted %ld | full %ld "
+      "part %ld cancelled %ld refused %ld\n",
+      name, long(c.cases), seconds, long(c.rows_compared), long(c.prompt_rows_compared),
+      long(c.states_compared), long(c.batches.inner_taps), long(c.restores_inside_block),
+      long(c.restores_off_grid), long(c.mixed_steps), long(c.batches.two_segment),
+      long(c.evicted_then_replayed), long(c.preemptions), long(c.full_hits), long(c.partial_hits),
+      long(c.cancelled), long(c.refused));
+  std::fflush(stdout);
+}
+
+void ExpectEverythingHappened(const std::string& where, const Coverage& c, bool hybrid) {
+  SCOPED_TRACE(where);
+  EXPECT_GT(c.rows_compared, 0);
+  EXPECT_GT(c.states_compared, 0);
+  // A KV-only model has one mark a prompt, at its end.
+  if (hybrid) {
+    EXPECT_GT(c.batches.inner_taps, 0);
+  }
+  EXPECT_GT(c.restores_inside_block, 0);
+  EXPECT_GT(c.restores_off_grid, 0);
+  EXPECT_GT(c.mixed_steps, 0);
+  EXPECT_GT(c.batches.two_segment, 0);
+  EXPECT_GT(c.generated_long_context, 0);
+  EXPECT_GT(c.evicted_then_replayed, 0);
+  EXPECT_GT(c.preemptions, 0);
+}
+
+// All levels of one file and KV type: they share the plain runs of a seed.
+std::vector<Cell> RunCells(const ModelFile& file, KvType kv_type, uint64_t first, uint64_t last) {
+  std::vector<Cell> cells;
+  for (const CpuLevel level : SupportedCpuLevels()) {
+    const std::string name = file.architecture + "/" + file.quantization + "/" +
+                             KvTypeName(kv_type) + "/" + CpuLevelName(level);
+    if (!IsWanted(name)) continue;
+    cells.push_back({.name = name, .level = level, .coverage = {}});
+  }
+  if (cells.empty()) return cells;
+  std::vector<std::unique_ptr<Subject>> subjects;
+  for (const std::string& path : file.paths)
+    subjects.push_back(std::make_unique<Subject>(path, kv_type));
+  for (Cell& cell : cells) cell.hybrid = !subjects[0]->model->layout().trimmable();
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    Subject& subject = *subjects[seed % subjects.size()];
+    for (Cell& cell : cells)
+      if (cell.failures < 3) RunCase(subject, seed, cell);
+    subject.Plain(seed).Clear();
+  }
+  return cells;
+}
+
+TEST(Law, EveryCaseEqualsThePlainColdRun) {
+  const uint64_t one = NumberFromEnvironment("LAW_SEED", 0);
+  const uint64_t cases = NumberFromEnvironment("LAW_CASES", kCasesDefault);
+  Coverage hybrid, trimmable;
+  for (const ModelFile& file : ModelFiles()) {
+    for (const KvType kv_type : {KvType::kF16, KvType::kF32}) {
+      for (const Cell& cell : RunCells(file, kv_type, one ? one : 1, one ? one : cases)) {
+        PrintRow(cell.name.c_str(), cell.coverage, cell.seconds);
+        (cell.hybrid ? hybrid : trimmable) += cell.coverage;
+        if (!one && cases >= kCasesForCellCoverage)
+          ExpectEverythingHappened(cell.name, cell.coverage, cell.hybrid);
+      }
+    }
+  }
+  if (one) return;
+  if (IsWanted("qwen35")) {
+    PrintRow("all of qwen35", hybrid, 0);
+    ExpectEverythingHappened("qwen35", hybrid, true);
+  }
+  if (IsWanted("llama")) {
+    PrintRow("all of llama", trimmable, 0);
+    ExpectEverythingHappened("llama", trimmable, false);
+  }
+}
+
+// What the cases are compared with is what `cairn selftest` is compared with.
+TEST(Law, TheRememberedPlainRunIsThePlainRun) {
+  for (const ModelFile& file : ModelFiles()) {
+    SCOPED_TRACE(file.paths[0]);
+    Subject subject(file.paths[0], KvType::kF16);
+    const std::vector<Token> prompt = RandomTokens(7, 333, subject.model->info().vocab_size);
+    ThreadPool pool(1);
+    auto run = PlainRun::Create(*subject.model, {DetectCpuLevel(), &pool}, 32);
+    ASSERT_TRUE(run.ok());
+    std::vector<uint64_t> digests;
+    ASSERT_TRUE((*run)->FeedWithDigests(prompt, digests).ok());
+    EXPECT_EQ(subject.best.State(prompt), (*run)->state_digest());
+    for (size_t n = 1; n <= prompt.size(); ++n)
+      ASSERT_EQ(LogitsDigest(subject.best.Logits(std::span(prompt).first(n))), digests[n - 1]) << n;
+  }
+}
+
+struct Fault {
+  const char* name;
+  std::string path;
+  std::shared_ptr<const KernelFaults> kernels;
+  TestFaults engine = {};
+  CacheFault cache = CacheFault::kNone;
+};
+
+// The first seed whose case differs.
+std::optional<uint64_t> CatchingSeed(const Fault& fault, uint64_t seeds_max,
+                                     std::string& difference) {
+  const std::unique_ptr<Model> model = Load(fault.path, KvType::kF16);
+  PlainMemo plain(*model, DetectCpuLevel(), fault.kernels.get());
+  for (uint64_t seed = 1; seed <= seeds_max; ++seed) {
+    LawCase law_case({.model = *model,
+                      .level = DetectCpuLevel(),
+                      .plain = plain,
+                      .kernel_faults = fault.kernels.get(),
+                      .engine_faults = fault.engine,
+                      .cache_fault = fault.cache},
+                     seed);
+    difference = law_case.Run();
+    if (!difference.empty()) return seed;
+    plain.Clear();
+  }
+  return std::nullopt;
+}
+
+// The plain run computes with the same faulty kernels: what must be noticed is not that the numbers
+// are wrong, but that they depend on more than the tokens.
+TEST(Law, PlantedFaultsAreCaught) {
+  const std::string data = "tests/golden/data/", quant = data + "quant/";
+  const std::vector<Fault> faults = {
+      {"attention split at the chunk start", quant + "qwen35-a/Q8_0.gguf",
+       std::make_shared<PlainAttention>(SegmentOrigin::kChunkStart)},
+      {"attention split at the chunk start, KV-only", data + "llama-b/model.gguf",
+       std::make_shared<PlainAttention>(SegmentOrigin::kChunkStart)},
+      {"activation scale per tensor", quant + "qwen35-a/Q8_0.gguf",
+       std::make_shared<PerTensorScale>()},
+      {"K split by M, float", data + "qwen35-a/model.gguf", std::make_shared<SplitKForOneRow>()},
+      {"K split by M, Q4_K", quant + "qwen35-k256/Q4_K_M.gguf",
+       std::make_shared<SplitKForOneRow>()},
+      {"conv state one row off after a tap", data + "qwen35-a/model.gguf",
+       std::make_shared<ConvTapOneRowOff>()},
+      {"random numbers by slot", quant + "qwen35-a/Q4_0.gguf", nullptr, {.random_by_slot = true}},
+      {"one stale block reused",
+       quant + "qwen35-a/Q8_0.gguf",
+       nullptr,
+       {},
+       CacheFault::kStaleBlock},
+      {"one stale block reused, KV-only",
+       quant + "llama-a/Q8_0.gguf",
+       nullptr,
+       {},
+       CacheFault::kStaleBlock}};
+  for (const Fault& fault : faults) {
+    std::string difference;
+    const auto seed = CatchingSeed(fault, kFaultSeedsMax, difference);
+    EXPECT_TRUE(seed.has_value()) << fault.name;
+    if (seed)
+      std::printf("%-44s seed %2lu: %s\n", fault.name, static_cast<unsigned long>(*seed),
+                  difference.c_str());
+  }
+}
+
+// The attention that the fault is planted in passes while its segments are absolute, so what is
+// caught is the fault.
+TEST(Law, TheControlOfTheAttentionFaultPasses) {
+  std::string difference;
+  const Fault control = {"control", "tests/golden/data/qwen35-a/model.gguf",
+                         std::make_shared<PlainAttention>(SegmentOrigin::kAbsolute)};
+  EXPECT_FALSE(CatchingSeed(control, 3, difference).has_value()) << difference;
+}
+
+}  // namespace
+}  // namespace cairn::law
