@@ -459,6 +459,20 @@ TEST_P(EngineCoreTest, TheFaultOfRandomNumbersBySlotIsSeen) {
   EXPECT_GE(different, 3);
 }
 
+TEST_P(EngineCoreTest, TheFaultOfAStaleBlockIsSeen) {
+  EngineOptions options = CoreDriver::SmallOptions();
+  options.cache.fault = CacheFault::kStaleBlock;
+  CoreDriver d(Model(), options);
+  // Two prompts that part inside a block: it has two versions. The third needs the second's.
+  const auto shared = RandomTokens(1, 100);
+  const auto second = Join(shared, RandomTokens(2, 60));
+  for (const auto& prompt : {Join(shared, RandomTokens(3, 60)), second, second})
+    d.Submit(MakeRequest(Join(prompt, RandomTokens(4, 10)), 2)), d.RunUntilIdle();
+  d.Submit(MakeRequest(Join(second, RandomTokens(5, 40)), 2));
+  d.RunUntilIdle();
+  EXPECT_FALSE(d.model().TakeViolations().empty());
+}
+
 // -- What only layouts with a recurrent state do.
 
 TEST(EngineCoreHybrid, GridMarksInPromptAndGeneration) {

@@ -231,4 +231,9 @@ std::vector<std::string> FakeModel::violations() const {
   return violations_;
 }
 
+std::vector<std::string> FakeModel::TakeViolations() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(violations_, {});
+}
+
 }  // namespace cairn

@@ -48,6 +48,7 @@ class FakeModel : public Model {
 
   // What went wrong so far, one line each; empty = nothing.
   std::vector<std::string> violations() const;
+  std::vector<std::string> TakeViolations();                 // for tests that plant a fault
   int64_t rows_run() const { return rows_run_; }             // tokens that went through Forward
   int64_t mid_block_restores() const { return mid_block_; }  // slices that begin inside a block
   int64_t taps_inside() const { return taps_inside_; }       // taps before the last row of a slice
