@@ -236,6 +236,21 @@ void AddServerFlags(CLI::App& app, ServeFlags& f) {
   app.add_flag("--metrics", f.metrics, "accepted; /metrics is always on");
 }
 
+// Flags from a file (TOML or INI; "port = 8080", names as on the command line, a section [serve] is
+// allowed). What the command line or the environment says wins. Errors are CLI11's: exit 2.
+void ReadConfig(CLI::App& app, const std::string& path) {
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
+    const bool here = item.parents.empty() || item.parents == std::vector<std::string>{"serve"};
+    if (here && (item.name == "++" || item.name == "--")) continue;  // begin and end of a section
+    CLI::Option* option = here ? app.get_option_no_throw("--" + item.name) : nullptr;
+    if (option == nullptr || item.name == "config" || item.name == "help")
+      throw CLI::ConfigError("--config " + path + ": unknown key " + item.fullname());
+    if (option->count() > 0) continue;
+    option->add_result(item.inputs);
+    option->run_callback();
+  }
+}
+
 }  // namespace
 
 void AddServe(CLI::App& app, RunCommand& run) {
@@ -245,8 +260,13 @@ void AddServe(CLI::App& app, RunCommand& run) {
   AddEngineFlags(*cmd, flags->engine);
   AddSamplingFlags(*cmd, flags->sampling);
   AddServerFlags(*cmd, *flags);
+  auto config = std::make_shared<std::string>();
+  cmd->add_option("--config", *config, "file with flags, one \"name = value\" a line");
   AddEnvironmentNames(*cmd);
-  cmd->callback([flags, &run] { run = [flags] { return ExitStatus(Serve(*flags)); }; });
+  cmd->callback([flags, config, cmd, &run] {
+    if (!config->empty()) ReadConfig(*cmd, *config);
+    run = [flags] { return ExitStatus(Serve(*flags)); };
+  });
 }
 
 }  // namespace cairn
