@@ -11,7 +11,7 @@
 namespace cairn::law {
 namespace {
 
-constexpr size_t kPromptTokensMax = 480;
+constexpr size_t kPromptTokensMax = 440;
 constexpr int kAnswerTokensMax = 12;
 constexpr int kStepsMax = 20000;
 constexpr const char* kSalt = "s";
@@ -40,7 +40,7 @@ LawCase::LawCase(const CaseSetup& setup, uint64_t seed)
     : setup_(setup),
       seed_(seed),
       model_(setup.model),
-      random_(seed * 8 + static_cast<uint64_t>(setup.level)),
+      random_(seed * 8 + static_cast<uint64_t>(setup.level) + setup.model.info().fingerprint),
       watched_(setup.model, setup.kernel_faults, &coverage_.batches),
       options_(RandomOptions()),
       scratch_(setup.model.info().vocab_size) {
@@ -57,7 +57,7 @@ LawCase::~LawCase() = default;
 EngineOptions LawCase::RandomOptions() {
   EngineOptions o;
   o.cpu_level = setup_.level;
-  o.threads = Chance(2) ? Int(1, 2) : Int(1, 4);
+  o.threads = Chance(2) ? 1 : Int(1, 4);
   o.faults = setup_.engine_faults;
   o.cache.fault = setup_.cache_fault;
   o.cache.stride = Chance(2) ? 16 << Int(0, 3) : Int(16, 128);
@@ -92,15 +92,15 @@ void LawCase::LimitMemory(EngineOptions& o) {
     default:
       break;
   }
-  if (!Chance(3)) return;
+  if (!Chance(2)) return;
   limited_ = true;
   // One sequence needs at most 8 blocks, a copied one and its state.
   o.live_bytes_max =
-      static_cast<uint64_t>(Int(10, 16)) * block + static_cast<uint64_t>(Int(2, 4)) * state;
+      static_cast<uint64_t>(Int(9, 13)) * block + static_cast<uint64_t>(Int(2, 4)) * state;
 }
 
 void LawCase::LimitPools() {
-  core_->SetPoolLimits(static_cast<size_t>(Int(10, 20)), static_cast<size_t>(Int(3, 12)));
+  core_->SetPoolLimits(static_cast<size_t>(Int(9, 16)), static_cast<size_t>(Int(3, 12)));
 }
 
 // A cut or an edit of something that ran before plus new tokens, or a new prompt.
@@ -115,13 +115,13 @@ std::vector<Token> LawCase::RandomPrompt(std::mt19937_64& random) const {
     for (size_t i = 0; i < count; ++i) tokens.push_back(token());
   };
   std::vector<Token> prompt;
-  if (transcripts_.empty() || pick(1, 8) == 1) {
-    append(prompt, pick(1, 5) == 1 ? pick(1, 260) : pick(290, 400));
+  if (requests_.empty() || pick(1, 10) == 1) {
+    append(prompt, pick(1, 5) == 1 ? pick(1, 260) : pick(264, 330));
     return prompt;
   }
-  const Transcript& base = transcripts_[pick(0, transcripts_.size() - 1)];
-  const size_t size = base.tokens.size();
-  prompt = base.tokens;
+  const Running& base = requests_[pick(0, requests_.size() - 1)];
+  prompt = base.ended ? TokensOf(base) : base.request.prompt;
+  const size_t size = prompt.size();
   switch (pick(1, 6)) {
     case 1:  // the chat goes on
       append(prompt, pick(1, 80));
@@ -139,7 +139,7 @@ std::vector<Token> LawCase::RandomPrompt(std::mt19937_64& random) const {
       append(prompt, pick(1, 120));
       break;
     default:  // once more
-      prompt.resize(base.prompt_size);
+      prompt = base.request.prompt;
       break;
   }
   if (prompt.size() > kPromptTokensMax) prompt.resize(kPromptTokensMax);
@@ -161,7 +161,7 @@ Request LawCase::RandomRequest() {
   r.raw = Chance(2);
   r.system_end = r.raw ? 0 : Int(0, static_cast<int>(n));
   r.tail_begin = r.raw ? n : std::max<int64_t>(r.system_end, n - 3);
-  r.prompt_logprobs = Chance(16);
+  r.prompt_logprobs = Chance(40);
   r.cache_prompt = !Chance(12);
   if (Chance(10)) r.cache_salt = kSalt;
   return r;
@@ -182,13 +182,16 @@ void LawCase::Submit() {
 }
 
 std::string LawCase::Run() {
-  const int request_count = Int(3, 6);
-  const int patience = Chance(2) ? 3 : 12;  // how eagerly the next request comes
+  // The scalar level is an order of magnitude slower: shorter cases there.
+  const size_t request_count =
+      static_cast<size_t>(setup_.level == CpuLevel::kScalar ? Int(2, 4) : Int(3, 7));
+  const int together = Int(1, 4);
   for (int step = 0; step < kStepsMax && difference_.empty(); ++step) {
-    const bool idle =
-        std::all_of(requests_.begin(), requests_.end(), [](const Running& r) { return r.ended; });
-    if (idle && static_cast<int>(requests_.size()) == request_count) break;
-    if (static_cast<int>(requests_.size()) < request_count && (idle || Chance(patience))) Submit();
+    const auto running = std::count_if(requests_.begin(), requests_.end(),
+                                       [](const Running& r) { return !r.ended; });
+    if (running == 0 && requests_.size() == request_count) break;
+    if (requests_.size() < request_count && running < together && (running == 0 || Chance(3)))
+      Submit();
     Disturb();
     Step();
     if (Chance(10)) CheckStates(4);
@@ -309,7 +312,6 @@ void LawCase::CheckEnd(Running& r) {
       CheckPromptLogprobs(r);
       break;
   }
-  transcripts_.push_back({TokensOf(r), r.request.prompt.size()});
 }
 
 void LawCase::CheckPromptLogprobs(const Running& r) {

@@ -62,12 +62,7 @@ class LawCase {
     Outcome outcome;
     bool cancelled = false;
     bool ran_before = false;  // its whole prompt ended an earlier request
-    bool in_decode = false;
     bool ended = false;
-  };
-  struct Transcript {
-    std::vector<Token> tokens;  // prompt and answer
-    size_t prompt_size;
   };
 
   int Int(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -104,7 +99,6 @@ class LawCase {
   std::unique_ptr<EngineCore> core_;
   std::vector<Row> rows_;
   std::vector<Running> requests_;
-  std::vector<Transcript> transcripts_;
   std::set<std::vector<Token>> ended_prompts_;
   std::set<uint64_t> checked_nodes_;
   uint64_t evictions_before_ = 0;
