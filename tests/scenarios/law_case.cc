@@ -116,7 +116,7 @@ std::vector<Token> LawCase::RandomPrompt(std::mt19937_64& random) const {
   };
   std::vector<Token> prompt;
   if (requests_.empty() || pick(1, 10) == 1) {
-    append(prompt, pick(1, 5) == 1 ? pick(1, 260) : pick(264, 330));
+    append(prompt, pick(1, 5) == 1 ? pick(1, 260) : pick(258, 320));
     return prompt;
   }
   const Running& base = requests_[pick(0, requests_.size() - 1)];
@@ -184,7 +184,7 @@ void LawCase::Submit() {
 std::string LawCase::Run() {
   // The scalar level is an order of magnitude slower: shorter cases there.
   const size_t request_count =
-      static_cast<size_t>(setup_.level == CpuLevel::kScalar ? Int(2, 4) : Int(3, 7));
+      static_cast<size_t>(setup_.level == CpuLevel::kScalar ? Int(2, 3) : Int(3, 6));
   const int together = Int(1, 4);
   for (int step = 0; step < kStepsMax && difference_.empty(); ++step) {
     const auto running = std::count_if(requests_.begin(), requests_.end(),

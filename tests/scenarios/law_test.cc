@@ -34,7 +34,7 @@ constexpr uint64_t kFaultSeedsMax = 40;
 
 struct ModelFile {
   std::string architecture, quantization;
-  std::vector<std::string> paths;  // the first one for three seeds of four
+  std::vector<std::string> paths;  // the last one for one seed of four
 };
 
 std::vector<ModelFile> ModelFiles() {
@@ -87,7 +87,7 @@ struct Subject {
         scalar(*model, CpuLevel::kScalar, nullptr),
         best(*model, DetectCpuLevel(), nullptr) {}
   // A part of the cases is compared with the scalar level, so that levels meet.
-  PlainMemo& Plain(uint64_t seed) { return seed % 8 == 0 ? scalar : best; }
+  PlainMemo& Plain(uint64_t seed) { return seed % 7 == 0 ? scalar : best; }
 
   const std::unique_ptr<Model> model;
   PlainMemo scalar, best;
@@ -151,10 +151,13 @@ std::vector<Cell> RunCells(const ModelFile& file, KvType kv_type, uint64_t first
     subjects.push_back(std::make_unique<Subject>(path, kv_type));
   for (Cell& cell : cells) cell.hybrid = !subjects[0]->model->layout().trimmable();
   for (uint64_t seed = first; seed <= last; ++seed) {
-    Subject& subject = *subjects[seed % 4 == 3 ? subjects.size() - 1 : 0];
-    for (Cell& cell : cells)
-      if (cell.failures < 3) RunCase(subject, seed, cell);
-    subject.Plain(seed).Clear();
+    for (Cell& cell : cells) {
+      // The second file of qwen35 has heads of 256 and states of 128 x 128: too slow for the scalar
+      // level, which its plain runs are compared with all the same.
+      const bool second = seed % 4 == 3 && cell.level != CpuLevel::kScalar;
+      if (cell.failures < 3) RunCase(*(second ? subjects.back() : subjects.front()), seed, cell);
+    }
+    for (const auto& subject : subjects) subject->Plain(seed).Clear();
   }
   return cells;
 }
