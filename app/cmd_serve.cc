@@ -1,12 +1,14 @@
 // cairn serve: the HTTP server. The port is open before the model is loaded; until then /health
 // says so.
 
+#include <sys/resource.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -29,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKeyBytesMax = 4096;
 constexpr size_t kKeysMax = 1024;
+constexpr rlim_t kFilesWanted = 4096;
 // After CancelAll: for the last words to reach their readers.
 constexpr auto kLastWords = std::chrono::seconds(3);
 
@@ -125,6 +128,23 @@ Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options, Metri
   return service;
 }
 
+Result<LoadedService> LoadSafely(const ServeFlags& flags, const EngineOptions& options,
+                                 Metrics& metrics) {
+  try {
+    return Load(flags, options, metrics);
+  } catch (const std::exception& e) {  // out of memory, most likely
+    return ResourceExhausted(std::string("[serve] loading: ") + e.what());
+  }
+}
+
+// Each connection is a file descriptor; the usual soft limit of 1,024 is less than we may hold.
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kFilesWanted) return;
+  limit.rlim_cur = std::min<rlim_t>(kFilesWanted, limit.rlim_max);
+  (void)setrlimit(RLIMIT_NOFILE, &limit);  // without it, fewer connections at once
+}
+
 void PrintReady(const ServeFlags& flags, const HttpServer& http, const ApiServer& api) {
   const bool any = flags.host == "0.0.0.0" || flags.host == "::";
   std::string host = any ? "127.0.0.1" : flags.host;
@@ -185,6 +205,7 @@ Status Serve(const ServeFlags& flags) {
     return InvalidArgument("[flags] --max-body-bytes: " + body_bytes.status().message());
   limits.body_bytes_max = *body_bytes;
   limits.all_bodies_bytes_max = std::max(limits.all_bodies_bytes_max, 4 * limits.body_bytes_max);
+  RaiseFileLimit();
   ASSIGN_OR_RETURN(auto http, HttpServer::Listen(flags.host, flags.port, limits));
   if (!http->is_loopback() && api_options.access.api_keys.empty())
     LogWarning("[serve] listening on " + flags.host +
@@ -200,7 +221,8 @@ Status Serve(const ServeFlags& flags) {
     shutdown.OnTick();
   });
   std::thread loader([&] {
-    auto loaded = std::make_shared<Result<LoadedService>>(Load(flags, engine_options, metrics));
+    auto loaded =
+        std::make_shared<Result<LoadedService>>(LoadSafely(flags, engine_options, metrics));
     http->Post([&, loaded] {
       if (!loaded->ok()) {
         load_status = loaded->status();

@@ -8,9 +8,10 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <utility>
+
+#include "server/http_text.h"
 
 namespace cairn {
 namespace {
@@ -22,65 +23,6 @@ using boost::system::error_code;
 
 constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr size_t kEarlyBytesMax = size_t{64} << 10;  // of pipelined requests
-
-const char* ReasonPhrase(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 204:
-      return "No Content";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 413:
-      return "Payload Too Large";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 501:
-      return "Not Implemented";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return status < 400 ? "OK" : status < 500 ? "Bad Request" : "Internal Server Error";
-  }
-}
-
-std::string PercentDecoded(std::string_view s) {
-  auto digit = [](char c) -> int {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-  };
-  std::string out;
-  out.reserve(s.size());
-  for (size_t i = 0; i < s.size(); ++i) {
-    if (s[i] == '%' && i + 2 < s.size() && digit(s[i + 1]) >= 0 && digit(s[i + 2]) >= 0) {
-      out += static_cast<char>(digit(s[i + 1]) * 16 + digit(s[i + 2]));
-      i += 2;
-    } else {
-      out += s[i];
-    }
-  }
-  return out;
-}
-
-std::string Lower(std::string_view s) {
-  std::string out(s);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 bool IsLoopback(const asio::ip::address& a) {
   if (a.is_v6() && a.to_v6().is_v4_mapped())
@@ -342,7 +284,7 @@ bool Connection::OnHeader() {
   }
   const auto expect = m.find(http::field::expect);
   if (expect != m.end() && !parser_->is_done()) {
-    if (Lower(expect->value()) != "100-continue") {
+    if (AsciiLower(expect->value()) != "100-continue") {
       Refuse(400, "malformed HTTP request: Expect, wanted 100-continue");
       return false;
     }
@@ -376,7 +318,7 @@ void Connection::Dispatch() {
   request->path = PercentDecoded(target.substr(0, mark));
   if (mark != std::string_view::npos) request->query = target.substr(mark + 1);
   for (const auto& field : message)
-    request->headers.emplace_back(Lower(field.name_string()), std::string(field.value()));
+    request->headers.emplace_back(AsciiLower(field.name_string()), std::string(field.value()));
   request->body = std::move(message.body());
   request->from_loopback = from_loopback_;
   keep_alive_ = message.keep_alive();

@@ -38,14 +38,13 @@ def run_cairn(*flags, env=None, seconds=30):
 class Server:
     """`cairn serve` on a free port with the bundled model; a context manager that ends it."""
 
-    def __init__(self, *flags, env=None, threads=2, wait=True):
+    def __init__(self, *flags, env=None, threads=2, preexec=None):
         self.output = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             [BINARY, "serve", "--port", "0", "--threads", str(threads), *flags], stdin=subprocess.DEVNULL,
-            stdout=self.output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
+            stdout=self.output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}, preexec_fn=preexec)
         self.host, self.port = "127.0.0.1", None
-        if wait:
-            self.wait_ready()
+        self.wait_ready()
 
     def text(self):
         self.output.seek(0)
@@ -177,6 +176,12 @@ class Stream:
                 self.done = True
             elif line.startswith(b"data: "):
                 yield json.loads(line[6:])
+
+    def wait_text(self):
+        """Reads on until the first piece of text: now the request holds a slot."""
+        for chunk in self.events():
+            if text_of([chunk]):
+                return
 
     def read_all(self):
         return list(self.events()), self.comments, self.done

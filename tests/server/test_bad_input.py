@@ -1,5 +1,6 @@
 """Bad input: a clear error with a true status, and the next request is answered."""
 import json
+import resource
 import socket
 import time
 import unittest
@@ -251,6 +252,26 @@ class BadConnections(unittest.TestCase):
         got = read_until(s, b"data: [DONE]")         # and nothing of it is lost
         self.assertGreater(got.count(b"data: "), 2400)
         s.close()
+
+    def test_who_waits_hears_a_heartbeat(self):
+        with Server("--decode-concurrency", "1", "--context-length", "40960") as server:
+            body = {"prompt": "Hello", "max_tokens": 40000, "ignore_eos": True, "stream": True}
+            running = [Stream(server, COMPLETIONS, body) for _ in range(4)]
+            begin = time.time()
+            comment = next(line for line in running[-1].lines() if line.startswith(b":"))
+            self.assertRegex(comment, rb"^: keepalive 0/\d+$")
+            self.assertLess(time.time() - begin, 15)
+            for s in running:
+                s.close()
+            self.assertTrue(server.wait_idle(5))
+
+    def test_out_of_file_descriptors(self):
+        with Server(preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))) as server:
+            sockets = [server.socket() for _ in range(100)]
+            time.sleep(0.5)
+            for s in sockets:
+                s.close()
+            self.assertEqual(server.chat().status, 200)
 
     def test_more_requests_than_the_queue_takes(self):
         with Server("--decode-concurrency", "1", "--queue-limit", "2") as server:

@@ -110,7 +110,7 @@ class Cache(unittest.TestCase):
             queued = [Stream(self.server, COMPLETIONS, body) for _ in range(3)]  # headers come at once
             self.assertTrue(all(s.status == 200 for s in streams + queued))
             if not leave_early:
-                next(streams[0].events())
+                streams[0].wait_text()
             begin = time.time()
             for s in streams + queued:
                 s.close()
@@ -120,7 +120,7 @@ class Cache(unittest.TestCase):
 
     def test_slots_show_what_runs(self):
         s = Stream(self.server, COMPLETIONS, {"prompt": "Hello", "max_tokens": 3500, "ignore_eos": True, "stream": True})
-        next(s.events())
+        s.wait_text()
         slots = self.server.get("/slots").json
         self.assertEqual(len(slots), 2)
         running = [x for x in slots if x["is_processing"]]

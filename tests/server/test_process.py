@@ -177,7 +177,7 @@ class Life(unittest.TestCase):
     def test_second_signal_ends_at_once(self):
         server = Server("--drain-seconds", "100")
         s = Stream(server, CHAT, LONG)
-        next(s.events())
+        s.wait_text()
         server.process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         begin = time.time()
@@ -202,7 +202,7 @@ class Life(unittest.TestCase):
                 server.chat(f"Hello {i}!")
             server.get("/nothing")
             s = Stream(server, CHAT, LONG)
-            next(s.events())
+            s.wait_text()
             self.assertEqual(server.metrics()["cairn_slots_busy"], 1)
             s.close()
             self.assertTrue(server.wait_idle())
