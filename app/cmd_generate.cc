@@ -15,7 +15,7 @@
 #include "commands.h"
 #include "flags.h"
 #include "load_model.h"
-#include "report.h"
+#include "server/openai_json.h"
 #include "text/detokenizer.h"
 
 namespace cairn {
@@ -57,8 +57,8 @@ Result<Prompt> BuildPrompt(const GenerateFlags& flags, const PromptBuilder& buil
   ChatPrompt chat;
   chat.messages_json = "[";
   if (!flags.system.empty())
-    chat.messages_json += R"({"role":"system","content":)" + JsonString(flags.system) + "},";
-  chat.messages_json += R"({"role":"user","content":)" + JsonString(text) + "}]";
+    chat.messages_json += R"({"role":"system","content":)" + QuoteJson(flags.system) + "},";
+  chat.messages_json += R"({"role":"user","content":)" + QuoteJson(text) + "}]";
   return builder.FromChat(chat);
 }
 

@@ -1,42 +1,39 @@
 #include "report.h"
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
+#include "server/openai_json.h"
+
 namespace cairn {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// Invalid UTF-8 (from a hostile file) becomes U+FFFD.
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string Show(const std::string& v) { return QuoteJson(v); }
+std::string Show(int64_t v) { return std::to_string(v); }
+std::string Show(bool v) { return v ? "true" : "false"; }
+// JSON has neither infinity nor NaN.
+std::string Show(double v) { return std::isfinite(v) ? fmt::format("{}", v) : "null"; }
+std::string Show(const std::vector<std::pair<std::string, double>>& v) {
+  std::string text;
+  for (const auto& [key, number] : v) {
+    text += (text.empty() ? "" : ", ") + QuoteJson(key) + ": " + Show(number);
+  }
+  return "{" + text + "}";
 }
 
-Json ToJson(const Report::Value& value) {
-  return std::visit(
-      [](const auto& v) -> Json {
-        using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, std::vector<std::pair<std::string, double>>>) {
-          Json object = Json::object();
-          for (const auto& [key, number] : v) object[key] = number;
-          return object;
-        } else {
-          return v;
-        }
-      },
-      value);
+std::string ToJson(const Report::Value& value) {
+  return std::visit([](const auto& v) { return Show(v); }, value);
 }
 
 }  // namespace
 
 void Report::Add(std::string key, Value value, std::string label, std::string text) {
   if (text.empty()) {
-    const Json json = ToJson(value);
-    text = json.is_string() ? json.get<std::string>() : Dump(json);
+    const auto* plain = std::get_if<std::string>(&value);
+    text = plain != nullptr ? *plain : ToJson(value);
   }
   rows_.push_back({std::move(key), std::move(label), std::move(text), std::move(value)});
 }
@@ -49,11 +46,11 @@ void Report::PrintTable() const {
 }
 
 void Report::PrintJson() const {
-  Json object = Json::object();
-  for (const Row& row : rows_) object[row.key] = ToJson(row.value);
-  std::printf("%s\n", Dump(object).c_str());
+  std::string text;
+  for (const Row& row : rows_) {
+    text += (text.empty() ? "" : ", ") + QuoteJson(row.key) + ": " + ToJson(row.value);
+  }
+  std::printf("{%s}\n", text.c_str());
 }
-
-std::string JsonString(const std::string& s) { return Dump(Json(s)); }
 
 }  // namespace cairn

@@ -28,7 +28,4 @@ class Report {
   std::vector<Row> rows_;
 };
 
-// s as a JSON string, quotes included.
-std::string JsonString(const std::string& s);
-
 }  // namespace cairn
