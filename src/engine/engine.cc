@@ -107,13 +107,14 @@ Status ThreadedEngine::Check(const Request& r) const {
 Result<std::shared_ptr<TokenStream>> ThreadedEngine::Submit(Request request,
                                                             std::function<void()> wakeup) {
   RETURN_IF_ERROR(Check(request));
-  if (!healthy()) return Unavailable("[engine] stopped after a fault");
-  if (draining_) return Unavailable("[engine] shutting down");
   const int64_t rest = model_->info().context_length - static_cast<int64_t>(request.prompt.size());
   const int64_t max_tokens = std::min(request.max_tokens, rest);
   std::shared_ptr<TokenStream> stream;
   {
     std::lock_guard lock(mutex_);
+    // Asked under the lock: whoever sets these takes the inbox afterwards, so nothing slips past.
+    if (!healthy()) return Unavailable("[engine] stopped after a fault");
+    if (draining_) return Unavailable("[engine] shutting down");
     if (stats_.queue_length + stats_.slots_busy >=
         static_cast<int64_t>(options_.queue_limit) + options_.decode_concurrency)
       return ResourceExhausted("[engine] the queue is full, " +
@@ -155,7 +156,10 @@ void ThreadedEngine::Main() {
     WaitForWork(more_);
     RunCommands();
     TakeInbox();
-    if (cancel_all_.exchange(false)) core_.EndAll(Status());
+    if (cancel_all_.exchange(false)) {
+      TakeInbox();  // what was submitted before CancelAll
+      core_.EndAll(Status());
+    }
     GuardedStep();
   }
   TakeInbox();

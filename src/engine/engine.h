@@ -1,6 +1,6 @@
 // The engine: one thread owns every sequence, the prefix tree and all pools, and runs steps:
 //   Admit -> Plan -> Prepare -> Forward -> Sample -> Commit -> Emit.
-// Start here: Engine::Step in engine.cc reads in that order.
+// Start here: EngineCore::Step in engine_core.cc reads in that order.
 //
 // Threads: Create, Submit, Run, gauges and the destructor from any thread. All else happens on the
 // engine thread (worker 0 of the pool). Invariants: only Commit mutates sequences, tree and blocks;

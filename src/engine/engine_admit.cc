@@ -112,7 +112,8 @@ Status EngineCore::Start(Sequence& s) {
   if (!s.request.cache_prompt)
     RETURN_IF_ERROR(StartWithoutCache(s, MissReason::kDisabledByRequest));
   else if (!options_.cache.enabled())
-    RETURN_IF_ERROR(StartWithoutCache(s, MissReason::kEmptyCache));
+    RETURN_IF_ERROR(StartWithoutCache(
+        s, s.request.prompt_logprobs ? MissReason::kPromptLogprobs : MissReason::kEmptyCache));
   else
     RETURN_IF_ERROR(StartFromTree(s));
   if (observer_.snapshot && s.position() > 0)
@@ -136,7 +137,7 @@ Status EngineCore::StartFromTree(Sequence& s) {
   Match match = tree_.Find(s.tokens, s.request.cache_salt);
   // Prompt logprobs need every row that was not looked at yet.
   if (logprobs_first && match.restore_point > s.prompt_logprobs_sent) {
-    match = Match{.miss_reason = MissReason::kPromptLogprobs};
+    match = Match{.matched = match.matched, .miss_reason = MissReason::kPromptLogprobs};
   }
   if (match.restore_point == 0 && logprobs_first)
     s.lease = tree_.AcquireRoot(s.request.cache_salt);

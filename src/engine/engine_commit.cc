@@ -48,6 +48,7 @@ void EngineCore::CommitToken(Sequence& s) {
 
 void EngineCore::EmitStep() {
   for (const SequencePtr& s : active_) EmitWork(*s);
+  stage_ = Stage::kCommit;  // finish checkpoints change the tree: after a throw it is not certain
   for (size_t i = 0; i < active_.size();) {
     Sequence& s = *active_[i];
     if (s.finished)
@@ -92,7 +93,7 @@ void EngineCore::Finish(SequencePtr s, FinishReason reason, Status error) {
   const bool had_slot = s->state.has_value();
   const bool stream_said = s->stream->cancelled() || s->stream->ended().has_value();
   const bool waits = had_slot && s->lease && s->request.has_stop_strings && !stream_said &&
-                     reason == FinishReason::kLength;
+                     (reason == FinishReason::kLength || reason == FinishReason::kStop);
   if (!had_slot) --stats_.queue_length;
   if (reason == FinishReason::kCancelled) ++stats_.cancelled;
   admission_waits_ = false;
@@ -104,8 +105,13 @@ void EngineCore::Finish(SequencePtr s, FinishReason reason, Status error) {
                            std::chrono::duration<double, std::milli>(options_.closing_ms_max));
     closing_.push_back(std::move(s));
   } else {
-    PublishFinish(*s);
-    LetGo(*s);
+    try {
+      PublishFinish(*s);
+      LetGo(*s);
+    } catch (...) {  // nobody else knows the stream any more
+      stream->Push(std::move(end));
+      throw;
+    }
   }
   UpdateGauges();
   stream->Push(std::move(end));

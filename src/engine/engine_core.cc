@@ -6,7 +6,6 @@
 namespace cairn {
 namespace {
 
-// What SetPoolLimits and Create may ask for at most.
 size_t Count(int n) { return static_cast<size_t>(std::max(0, n)); }
 
 }  // namespace

@@ -287,6 +287,38 @@ TEST_P(EngineCoreTest, StopStringsHoldBackFinish) {
   }
 }
 
+// The text before an end token may still turn out to hold a stop string.
+TEST_P(EngineCoreTest, StopStringsHoldBackFinishAfterAnEndTokenToo) {
+  EngineOptions options = CoreDriver::SmallOptions();
+  options.end_tokens = {0, 1, 2};
+  CoreDriver d(Model(), options);
+  int held_back = 0, published = 0;
+  for (int i = 0; i < 40; ++i) {
+    Request r = MakeRequest(RandomTokens(i, 40), 60);
+    r.has_stop_strings = true;
+    r.min_tokens = 18;  // more than 16 tokens after the prompt's end
+    auto stream = d.Submit(r);
+    d.RunUntilIdle();
+    Outcome o;
+    o.AddAll(*stream);
+    const auto generated = static_cast<int64_t>(o.tokens.size());
+    const int64_t position = 40 + generated;
+    const bool cut = i % 2 == 0;
+    if (o.end->reason == FinishReason::kStop) {
+      EXPECT_EQ(d.core().closing_count(), 1u);
+    }
+    stream->End(cut ? generated - 1 : generated);
+    d.RunUntilIdle();
+    EXPECT_EQ(d.core().closing_count(), 0u);
+    if (o.end->reason != FinishReason::kStop || position % 32 <= 16) continue;
+    const auto p = d.Checkpoints(Join(r.prompt, o.tokens));
+    EXPECT_EQ(std::count(p.begin(), p.end(), position), cut ? 0 : 1);
+    ++(cut ? held_back : published);
+  }
+  EXPECT_GT(held_back, 0);
+  EXPECT_GT(published, 0);
+}
+
 TEST_P(EngineCoreTest, StopStringInTheMiddleStopsTheSequence) {
   CoreDriver d(Model());
   Request r = MakeRequest(RandomTokens(3, 70), 400);
@@ -375,6 +407,9 @@ TEST_P(EngineCoreTest, CacheOffIsAnEmptyCache) {
     EXPECT_EQ(o.reuse->restore_point, 0);
     EXPECT_EQ(o.reuse->miss_reason, MissReason::kEmptyCache);
   }
+  Request r = MakeRequest(RandomTokens(1, 20), 1);
+  r.prompt_logprobs = true;
+  EXPECT_EQ(d.Run(r).reuse->miss_reason, MissReason::kPromptLogprobs);
   EXPECT_EQ(d.core().block_pool().held(), 0u);
 }
 
@@ -387,6 +422,7 @@ TEST_P(EngineCoreTest, PromptLogprobsRunFromTokenZeroAndStillPublish) {
     const Outcome o = d.Run(r);
     EXPECT_EQ(o.reuse->restore_point, 0);
     EXPECT_EQ(o.reuse->miss_reason, MissReason::kPromptLogprobs);
+    EXPECT_EQ(o.reuse->matched, i == 0 ? 0 : 150);
     EXPECT_EQ(o.prompt_logprobs.size(), 149u);
   }
   r.prompt_logprobs = false;

@@ -38,8 +38,8 @@ struct TokenLogprob {
   double logprob;  // log-softmax in double of the raw logits
 };
 
-// The request left the queue and its reuse is known. Sent once, first; sent again only if a
-// preemption changed nothing visible: never.
+// The request left the queue and its reuse is known. Sent once, first; a preemption does not repeat
+// it.
 struct AdmittedEvent {
   ReuseReport reuse;
 };
