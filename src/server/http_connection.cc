@@ -22,7 +22,8 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr size_t kReadBytes = size_t{64} << 10;
-constexpr size_t kEarlyBytesMax = size_t{64} << 10;  // of pipelined requests
+constexpr size_t kEarlyBytesMax = size_t{64} << 10;      // of pipelined requests
+constexpr size_t kUnparsedBytesMax = size_t{128} << 10;  // of a chunk's header or the trailer
 
 bool IsLoopback(const asio::ip::address& a) {
   if (a.is_v6() && a.to_v6().is_v4_mapped())
@@ -118,7 +119,7 @@ class Connection : public HttpConnection {
   Phase phase_ = Phase::kRequest;
   bool from_loopback_ = false;
   // Reading
-  boost::beast::flat_buffer buffer_{(size_t{128} << 10) + kReadBytes};
+  boost::beast::flat_buffer buffer_{kUnparsedBytesMax + kReadBytes};
   std::optional<http::request_parser<http::string_body>> parser_;
   bool reading_ = false, request_begun_ = false, header_done_ = false;
   bool drop_input_ = false;  // an early error reply: what still comes is not looked at
@@ -270,8 +271,11 @@ void Connection::Parse() {
     if (parser_->is_header_done() && !header_done_ && !OnHeader()) return;
     if (!CountBody()) return;
     if (parser_->is_done()) return Dispatch();
-    if (used == 0) return;
+    if (used == 0) break;
   }
+  // The parser waits for the end of a line that is longer than the buffer.
+  if (phase_ == Phase::kRequest && buffer_.size() > kUnparsedBytesMax)
+    Refuse(400, "malformed HTTP request: a chunk header without an end");
 }
 
 // False: refused.
@@ -280,6 +284,13 @@ bool Connection::OnHeader() {
   const auto& m = parser_->get();
   if (m.version() != 11 && m.version() != 10) {
     Refuse(400, "malformed HTTP request: version, wanted HTTP/1.1");
+    return false;
+  }
+  // A body in a coding that is not undone here would be taken for what it is not, or, where its end
+  // is not known, for the next request.
+  const auto codings = m.count(http::field::transfer_encoding);
+  if (codings > 1 || (codings == 1 && AsciiLower(m[http::field::transfer_encoding]) != "chunked")) {
+    Refuse(400, "malformed HTTP request: Transfer-Encoding, wanted chunked and nothing else");
     return false;
   }
   const auto expect = m.find(http::field::expect);

@@ -16,7 +16,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kDepthMax = 128;
-constexpr int kKeysMax = 4096;  // of one object: ordered_json is quadratic in keys
+// ordered_json looks at all earlier keys of an object for each new one.
+constexpr int kKeysMax = 4096;                            // of one object
+constexpr int64_t kKeyComparisonsMax = int64_t{1} << 25;  // of all objects
 constexpr int kValuesMax = 1'000'000;
 constexpr size_t kSaltBytesMax = 1024;
 
@@ -51,6 +53,8 @@ class LimitFilter : public nlohmann::json_sax<Json> {
   bool key(string_t&) override {
     if (++keys_[depth_] > kKeysMax)
       return Fail("more than " + std::to_string(kKeysMax) + " keys in one object");
+    comparisons_ += keys_[depth_];
+    if (comparisons_ > kKeyComparisonsMax) return Fail("too many large objects");
     return true;
   }
   bool parse_error(size_t position, const std::string&,
@@ -82,6 +86,7 @@ class LimitFilter : public nlohmann::json_sax<Json> {
   std::array<int, kDepthMax + 2> keys_{};
   int depth_ = 0;
   int values_ = 0;
+  int64_t comparisons_ = 0;
   std::string problem_;
 };
 
