@@ -49,10 +49,17 @@ bool SpinFor(Done done) {
 
 ThreadPool::ThreadPool(int thread_count) {
   CHECK(thread_count >= 1);
-  for (int i = 1; i < thread_count; ++i) workers_.emplace_back([this, i] { WorkerLoop(i); });
+  try {
+    for (int i = 1; i < thread_count; ++i) workers_.emplace_back([this, i] { WorkerLoop(i); });
+  } catch (...) {  // the system has no more threads: the ones there are must not be left running
+    Stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

@@ -20,7 +20,8 @@ namespace cairn {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int thread_count);  // REQUIRES: thread_count >= 1
+  // REQUIRES: thread_count >= 1. Throws std::system_error where the system has no more threads.
+  explicit ThreadPool(int thread_count);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -44,6 +45,7 @@ class ThreadPool {
   using TaskFn = void (*)(void*, int task, int worker);
   void Run(int task_count, TaskFn fn, void* arg);
   void WorkerLoop(int worker);
+  void Stop();
   void TakeTasks(int worker);
 
   std::vector<std::thread> workers_;

@@ -15,7 +15,6 @@
 
 namespace cairn {
 
-inline constexpr int64_t kBlockTokens = 64;
 inline size_t BlocksCovering(int64_t tokens) {
   return static_cast<size_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }

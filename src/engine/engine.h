@@ -40,7 +40,7 @@ struct EngineOptions {
   int step_rows_max = 512;               // rows of one step
   int logit_rows_max = 64;               // rows with logits in one step (>= decode_concurrency)
   uint64_t live_bytes_max = UINT64_MAX;  // private memory of live sequences (blocks + state
-                                         // buffers); beyond it: evict, then preempt
+                                         // buffers); beyond it the youngest is preempted
   double closing_ms_max = 10000;         // how long a finish checkpoint waits for End(kept)
   std::vector<Token> end_tokens = {};    // end-of-generation ids of the model
   std::vector<std::vector<Token>> turn_headers =

@@ -158,7 +158,7 @@ Status EngineCore::StartFromTree(Sequence& s) {
 }
 
 Result<SequenceState> EngineCore::RestoreState(Sequence& s, const Match& match) {
-  const bool copies_block = match.restore_point % 64 != 0;
+  const bool copies_block = match.restore_point % kBlockTokens != 0;
   if (!LiveRoom(states_.buffer_bytes() + (copies_block ? blocks_.block_bytes() : 0)))
     return ResourceExhausted("[engine] no room for one more sequence");
   if (match.restore_point == 0) return SequenceState::Create(blocks_, states_);

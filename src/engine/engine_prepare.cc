@@ -6,12 +6,6 @@
 #include "engine/engine_core.h"
 
 namespace cairn {
-namespace {
-
-constexpr int64_t kBlockTokens = 64;
-
-}  // namespace
-
 void EngineCore::PlanStep() {
   plan_inputs_.clear();
   hidden_sequences_.clear();

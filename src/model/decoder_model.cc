@@ -12,6 +12,8 @@
 #include "model/numerics.h"
 
 namespace cairn {
+
+static_assert(kBlockTokens == kBlockPositions);
 namespace {
 
 // Collects what a fingerprint covers; every field has a fixed width or its length before it.

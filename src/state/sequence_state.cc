@@ -4,12 +4,6 @@
 #include <limits>
 
 namespace cairn {
-namespace {
-
-constexpr int64_t kBlockTokens = 64;
-
-}  // namespace
-
 Result<SequenceState> SequenceState::Create(BlockPool& blocks, StatePool& states) {
   ASSIGN_OR_RETURN(StateBuffer buffer, states.Allocate());
   return SequenceState(blocks, std::move(buffer));

@@ -25,7 +25,7 @@ Result<StateLayout> StateLayout::Create(std::vector<StatePart> parts, size_t hid
       if (kv->bytes_per_token > kPartBytesMax)
         return InvalidArgument("[state_layout] KV bytes per token too large");
       layout.offsets_.push_back(kv_offset);
-      kv_offset += kv->bytes_per_token * 64;
+      kv_offset += kv->bytes_per_token * kBlockTokens;
       layout.kv_bytes_per_token_ += kv->bytes_per_token;
       continue;
     }

@@ -25,6 +25,9 @@
 
 namespace cairn {
 
+// Positions of a KV block; equal to kBlockPositions of kernels/attention.h (model/ checks it).
+inline constexpr int64_t kBlockTokens = 64;
+
 struct FullKv {
   size_t bytes_per_token;
 };
@@ -58,7 +61,7 @@ class StateLayout {
   size_t hidden_bytes() const { return hidden_bytes_; }
 
   size_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
-  size_t block_bytes() const { return kv_bytes_per_token_ * 64; }
+  size_t block_bytes() const { return kv_bytes_per_token_ * kBlockTokens; }
   // Bytes of recurrent, conv and window parts; what `inspect` calls the state.
   size_t recurrent_bytes() const { return recurrent_bytes_; }
   // Bytes of one state buffer: all fixed-size parts and the hidden row, each aligned to 64.
