@@ -29,7 +29,9 @@ class Flags(unittest.TestCase):
                      ["--cpu-level", "x"], ["--max-body-bytes", "x"], ["--host", "no.such.host.invalid"],
                      ["--prompt-cache-bytes", "-1"], ["--api-key-file", "/no/such/file"], ["--config", config],
                      ["--config", "/no/such/file"], ["--chat-template", "/no/such/file", "--port", "0"],
-                     ["--temp", "-1"], ["--context-length", "0"], ["--threads", "0"]]
+                     ["--temp", "-1"], ["--context-length", "0"], ["--threads", "0"],
+                     ["--api-key", ""], ["--admin-key", ""], ["--chat-template-args", "x", "--port", "0"],
+                     ["--chat-template", "{% for %}", "--port", "0"]]
             for flags in cases:
                 with self.subTest(flags=flags):
                     status, text = run_cairn(*flags)
