@@ -10,7 +10,6 @@
 namespace cairn {
 namespace {
 
-constexpr int kBlockTokens = 64;
 constexpr uint64_t kEmptyPrefix = 0x9e3779b97f4a7c15ull;
 
 uint64_t Mix(uint64_t x) {  // splitmix64's finaliser
