@@ -11,6 +11,7 @@
 #include <exception>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "server/api_server.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
+#include "server/openai_json.h"
 
 namespace cairn {
 namespace {
@@ -42,7 +44,8 @@ struct ServeFlags {
   std::string host = "127.0.0.1";
   int port = 8080;
   std::string allowed_origins = "*";
-  std::string api_key, api_key_file, admin_key, alias;
+  std::optional<std::string> api_key, admin_key;
+  std::string api_key_file, alias;
   double request_timeout = 0;
   std::string max_body_bytes = "8MiB";
   double drain_seconds = 10;
@@ -52,7 +55,7 @@ struct ServeFlags {
 // One key a line; empty lines and lines that begin with # are none.
 Result<std::vector<std::string>> ReadKeys(const ServeFlags& flags) {
   std::vector<std::string> keys;
-  if (!flags.api_key.empty()) keys.push_back(flags.api_key);
+  if (flags.api_key) keys.push_back(*flags.api_key);
   if (!flags.api_key_file.empty()) {
     std::ifstream file(flags.api_key_file);
     if (!file) return NotFound("[flags] --api-key-file " + flags.api_key_file + ": cannot be read");
@@ -65,6 +68,7 @@ Result<std::vector<std::string>> ReadKeys(const ServeFlags& flags) {
                              ": no key, wanted one a line");
   }
   for (const std::string& key : keys) {
+    if (key.empty()) return InvalidArgument("[flags] --api-key: empty, wanted a key");
     if (key.size() > kKeyBytesMax || keys.size() > kKeysMax)
       return InvalidArgument("[flags] API keys: too long or too many");
   }
@@ -88,7 +92,9 @@ std::vector<std::string> SplitAtCommas(const std::string& text) {
 Result<ApiOptions> ResolveApiOptions(const ServeFlags& flags) {
   ApiOptions o;
   ASSIGN_OR_RETURN(o.access.api_keys, ReadKeys(flags));
-  o.access.admin_key = flags.admin_key;
+  if (flags.admin_key && flags.admin_key->empty())
+    return InvalidArgument("[flags] --admin-key: empty, wanted a key");
+  o.access.admin_key = flags.admin_key.value_or("");
   o.access.allowed_origins = SplitAtCommas(flags.allowed_origins);
   o.alias = flags.alias;
   o.request_timeout_ms = flags.request_timeout * 1e3;
@@ -150,7 +156,7 @@ void PrintReady(const ServeFlags& flags, const HttpServer& http, const ApiServer
   std::string host = any ? "127.0.0.1" : flags.host;
   if (host.find(':') != std::string::npos) host = "[" + host + "]";
   const std::string url = "http://" + host + ":" + std::to_string(http.port());
-  const bool has_key = !flags.api_key.empty() || !flags.api_key_file.empty();
+  const bool has_key = flags.api_key || !flags.api_key_file.empty();
   std::printf(
       "cairn serves %s on %s\n"
       "  curl %s/v1/chat/completions %s-H 'Content-Type: application/json' "
@@ -199,6 +205,10 @@ Status Serve(const ServeFlags& flags) {
                    ResolveEngineOptions(flags.model, flags.engine));
   ASSIGN_OR_RETURN(const ApiOptions api_options, ResolveApiOptions(flags));
   RETURN_IF_ERROR(ResolveModelPath(flags.model).status());
+  const std::string& template_args = flags.sampling.chat_template_args;
+  if (!template_args.empty() && !IsJsonObject(template_args))
+    return InvalidArgument("[flags] --chat-template-args " + template_args.substr(0, 80) +
+                           ", wanted a JSON object");
   HttpLimits limits;
   const auto body_bytes = ParseSize(flags.max_body_bytes);
   if (!body_bytes.ok())

@@ -35,6 +35,8 @@ Parsed<std::vector<Token>> ParseDetokenizeRequest(std::string_view body, int voc
 Parsed<GenerationRequest> ParsePromptRequest(std::string_view body, const RequestDefaults& defaults,
                                              int vocab_size);
 
+bool IsJsonObject(std::string_view text);
+
 // -- Replies
 std::string ErrorJson(const ApiError& error);
 std::string WholeReplyJson(const ReplyHead& head, const WholeReply& reply);

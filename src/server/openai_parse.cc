@@ -603,6 +603,8 @@ Parsed<TokenizeRequest> ParseTokenizeRequest(std::string_view body) {
   return {std::move(r), {}};
 }
 
+bool IsJsonObject(std::string_view text) { return ParseObject(text).value.has_value(); }
+
 Parsed<std::vector<Token>> ParseDetokenizeRequest(std::string_view body, int vocab_size) {
   Parsed<Json> json = ParseObject(body);
   if (!json.value) return {std::nullopt, std::move(json.error)};
