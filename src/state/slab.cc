@@ -19,18 +19,24 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 size_t PageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
-// A large item in whole huge pages is mapped by a few faults instead of thousands, which is most of
-// the time of a checkpoint. Only where rounding up wastes at most an eighth.
-bool UsesHugePages(size_t item_bytes) {
-  return AlignUp(item_bytes, kHugePageBytes) - item_bytes <= item_bytes / 8;
+// Large items lie in huge pages: they are mapped by a few faults instead of thousands, which is
+// most of the time of a checkpoint, and kernels that read them walk fewer page tables. Items are
+// handed out one beside the other, so at most the last huge page is resident in vain.
+constexpr size_t kHugePageItemBytes = size_t{512} << 10;
+
+// An item's distance to the next: whole huge pages where that wastes at most an eighth, so that a
+// freed item gives back whole ones.
+size_t StrideBytes(size_t item_bytes) {
+  const size_t huge = AlignUp(item_bytes, kHugePageBytes);
+  return huge - item_bytes <= item_bytes / 8 ? huge : AlignUp(item_bytes, PageBytes());
 }
 
 }  // namespace
 
 Slab::Slab(size_t item_bytes)
     : item_bytes_(item_bytes),
-      stride_(AlignUp(item_bytes, UsesHugePages(item_bytes) ? kHugePageBytes : PageBytes())),
-      huge_pages_(item_bytes > 0 && UsesHugePages(item_bytes)),
+      stride_(StrideBytes(item_bytes)),
+      huge_pages_(item_bytes >= kHugePageItemBytes),
       items_per_chunk_(
           stride_ == 0 ? 1 : std::clamp<size_t>(kChunkBytes / stride_, 1, kChunkItemsMax)) {}
 

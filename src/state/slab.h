@@ -4,7 +4,8 @@
 // the slab's life. A freed item's pages go back to the operating system at once (MADV_DONTNEED), so
 // resident memory follows what is held, and an item is all zero whenever it is handed out: fresh
 // pages are. Small items do not use huge pages for the same reason: one
-// touched item must not make its neighbours resident. Large ones lie in huge pages of their own.
+// touched item must not make its neighbours resident. Large ones do (slab.cc says why that is
+// right).
 //
 // Owns: the mapped chunks. Threads: one thread (the engine's). Invariants: free + held == total.
 #pragma once
