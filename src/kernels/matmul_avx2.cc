@@ -12,10 +12,9 @@ namespace {
 
 #define INLINE __attribute__((always_inline)) inline
 
-// Blocks unpacked at a time: 32 KiB of bytes, reused over all rows from the L1 / L2 cache.
-constexpr int kBlocksUnpacked = 32;
+// Blocks unpacked at a time, reused over all rows: 16 KiB of bytes stay in the L1 cache.
+constexpr int kBlocksUnpacked = 16;
 constexpr int kFloatsUnpacked = 256;  // k of a float panel: 32 KiB
-constexpr int kDirectRowsMax = 2;     // up to here unpacking in registers beats a pass over memory
 
 INLINE __m256i Load(const uint8_t* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
@@ -27,6 +26,13 @@ INLINE __m256 HalvesToFloats(const uint8_t* p) {
 INLINE __m256 BytesToFloats(const uint8_t* p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
+template <typename F>
+INLINE void PrefetchBlock(const uint8_t* panel, int64_t b) {
+  constexpr int kBytes = F::kGroupBytes / F::kGroup;  // a block and its share of the header
+#pragma GCC unroll 18
+  for (int i = 0; i < kBytes; i += 64) _mm_prefetch(panel + b * kBytes + i, _MM_HINT_T0);
 }
 
 // Integers of quad Q of a packed block, vector v of 4: columns 8 v .. 8 v + 7.
@@ -48,8 +54,8 @@ INLINE __m256i LoadQuad(const uint8_t* quants, int v) {
   return w;
 }
 
-// Scales of block b (of its lower or upper half), all 32 columns.
-template <typename F>
+// Scales of block b (of its lower or upper half), `kCount` vectors from kFirst on.
+template <typename F, int kFirst, int kCount>
 INLINE void LoadScales(const uint8_t* panel, int64_t b, int half, __m256* out) {
   const uint8_t* header = GroupHeader<F>(panel, b);
   const int i = static_cast<int>(b % F::kGroup);
@@ -63,20 +69,21 @@ INLINE void LoadScales(const uint8_t* panel, int64_t b, int half, __m256* out) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(six),
                        _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi8(15)), two));
   }
-  for (int v = 0; v < 4; ++v) {
-    out[v] = HalvesToFloats(header + v * 16);
+  for (int o = 0; o < kCount; ++o) {
+    const int v = kFirst + o;
+    out[o] = HalvesToFloats(header + v * 16);
     if constexpr (F::kScales == Scales::kSixBit) {
-      out[v] = _mm256_mul_ps(out[v], BytesToFloats(six + v * 8));
+      out[o] = _mm256_mul_ps(out[o], BytesToFloats(six + v * 8));
     } else if constexpr (F::kScales == Scales::kHalves) {
       const uint8_t* s = header + kHeaderScales + (2 * i + half) * 32 + v * 8;
-      out[v] = _mm256_mul_ps(out[v], _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(
+      out[o] = _mm256_mul_ps(out[o], _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(
                                          _mm_loadl_epi64(reinterpret_cast<const __m128i*>(s)))));
     }
   }
 }
 
-// Minima of block b, their sign folded in, all 32 columns.
-template <typename F>
+// Minima of block b, their sign folded in.
+template <typename F, int kFirst, int kCount>
 INLINE void LoadMins(const uint8_t* panel, int64_t b, __m256* out) {
   const uint8_t* header = GroupHeader<F>(panel, b);
   alignas(32) uint8_t six[32];
@@ -90,62 +97,72 @@ INLINE void LoadMins(const uint8_t* panel, int64_t b, __m256* out) {
     const __m256i four = _mm256_and_si256(_mm256_srli_epi16(low, 4), _mm256_set1_epi8(15));
     _mm256_store_si256(reinterpret_cast<__m256i*>(six), _mm256_or_si256(four, two));
   }
-  for (int v = 0; v < 4; ++v) {
-    out[v] = HalvesToFloats(header + kHeaderMin + v * 16);
+  for (int o = 0; o < kCount; ++o) {
+    const int v = kFirst + o;
+    out[o] = HalvesToFloats(header + kHeaderMin + v * 16);
     if constexpr (F::kScales == Scales::kSixBit) {
-      out[v] =
-          _mm256_xor_ps(_mm256_mul_ps(out[v], BytesToFloats(six + v * 8)), _mm256_set1_ps(-0.0f));
+      out[o] =
+          _mm256_xor_ps(_mm256_mul_ps(out[o], BytesToFloats(six + v * 8)), _mm256_set1_ps(-0.0f));
     }
   }
 }
 
-// Blocks of a panel as they lie packed; unpacked in registers on every use, all 32 columns.
-template <typename F>
+// Blocks of a panel as they lie packed; unpacked in registers on every use. All 32 columns, or
+// (kVectors = 2) the 16 from 8 kFirst on.
+template <typename F, int kFirst, int kVectorCount>
 struct PackedSource {
-  static constexpr int kVectors = 4;
+  static constexpr int kVectors = kVectorCount;
   const uint8_t* panel;
   template <int Q>
   INLINE void Quad(const uint8_t* block, __m256i* w) const {
-    for (int v = 0; v < 4; ++v) w[v] = LoadQuad<F, Q>(block, v);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) w[v] = LoadQuad<F, Q>(block, kFirst + v);
   }
   INLINE const uint8_t* Block(int64_t b) const {
-    if constexpr (F::kGroup > 1) {
-      // Headers and quants are two streams, which confuses the hardware's prefetcher (a third of
-      // the bandwidth is left). Touching the lines in the order they lie, neither ahead nor behind,
-      // keeps it going; farther ahead is slower.
-      constexpr int kBytes = F::kGroupBytes / F::kGroup;
-      const uint8_t* lines = panel + b * kBytes;
-#pragma GCC unroll 18
-      for (int i = 0; i < kBytes; i += 64) _mm_prefetch(lines + i, _MM_HINT_T0);
-    }
+    // Headers and quants are two streams, which confuses the hardware's prefetcher (a third of the
+    // bandwidth is left). Touching the lines in the order they lie, neither ahead nor behind, keeps
+    // it going; farther ahead is slower.
+    if constexpr (F::kGroup > 1) PrefetchBlock<F>(panel, b);
     return BlockQuants<F>(panel, b);
   }
-  INLINE void Scale(int64_t b, int half, __m256* out) const { LoadScales<F>(panel, b, half, out); }
-  INLINE void Min(int64_t b, __m256* out) const { LoadMins<F>(panel, b, out); }
+  INLINE void Scale(int64_t b, int half, __m256* out) const {
+    LoadScales<F, kFirst, kVectors>(panel, b, half, out);
+  }
+  INLINE void Min(int64_t b, __m256* out) const { LoadMins<F, kFirst, kVectors>(panel, b, out); }
+  INLINE void StopFetching() {}
 };
 
-// Blocks unpacked once into bytes and float scales.
+// A few blocks unpacked into bytes and float scales.
 struct Unpacked {
   alignas(64) uint8_t tile[kBlocksUnpacked * kTileBytes];
   alignas(64) float scale[kBlocksUnpacked * kPanelColumns];
   alignas(64) float other[kBlocksUnpacked * kPanelColumns];  // minimum, or scale of the upper half
 };
 // 16 of the 32 columns: 6 rows x 2 vectors fit the registers.
+template <typename F>
 struct UnpackedSource {
   static constexpr int kVectors = 2;
   const uint8_t* tile;  // of the 16 columns
   const float* scale;
   const float* other;
+  // The packed blocks after these, fetched while the first tile runs, so that memory and
+  // arithmetic overlap; null for the other tiles. Past the last panel it fetches in vain.
+  const uint8_t* ahead;
+
   template <int Q>
   INLINE void Quad(const uint8_t* block, __m256i* w) const {
     w[0] = Load(block + Q * 128);
     w[1] = Load(block + Q * 128 + 32);
   }
-  INLINE const uint8_t* Block(int64_t b) const { return tile + b * kTileBytes; }
+  INLINE const uint8_t* Block(int64_t b) const {
+    if (ahead != nullptr) PrefetchBlock<F>(ahead, b);
+    return tile + b * kTileBytes;
+  }
   INLINE void Scale(int64_t b, int half, __m256* out) const {
     LoadFloats((half == 0 ? scale : other) + b * 32, out);
   }
   INLINE void Min(int64_t b, __m256* out) const { LoadFloats(other + b * 32, out); }
+  INLINE void StopFetching() { ahead = nullptr; }
   INLINE static void LoadFloats(const float* p, __m256* out) {
     out[0] = _mm256_load_ps(p);
     out[1] = _mm256_load_ps(p + 8);
@@ -178,10 +195,10 @@ void Unpack(const uint8_t* panel, int64_t begin, int count, Unpacked* out) {
     UnpackQuad<F, 6>(quants, tile);
     UnpackQuad<F, 7>(quants, tile);
     __m256 v[4];
-    LoadScales<F>(panel, begin + b, 0, v);
+    LoadScales<F, 0, 4>(panel, begin + b, 0, v);
     StoreFloats(out->scale + b * 32, v);
-    if constexpr (F::kHalves) LoadScales<F>(panel, begin + b, 1, v);
-    if constexpr (F::kMin) LoadMins<F>(panel, begin + b, v);
+    if constexpr (F::kHalves) LoadScales<F, 0, 4>(panel, begin + b, 1, v);
+    if constexpr (F::kMin) LoadMins<F, 0, 4>(panel, begin + b, v);
     if constexpr (F::kHalves || F::kMin) StoreFloats(out->other + b * 32, v);
   }
 }
@@ -342,16 +359,29 @@ INLINE int TileRows(int rows, int max) {
   return rows >= 2 * max || rows == max ? max : rows > max ? (rows + 1) / 2 : rows;
 }
 
+// Weights are unpacked in registers, tile by tile, for few rows: in tiles of 32 columns (one pass
+// over memory, few rows) or of 16 (as many rows as fit). Beyond, a pass that unpacks them pays.
+// Measured on Zen 4; 8-bit weights need the least unpacking.
+constexpr int kWideTileRows = 4;
+template <typename F>
+constexpr int kWideRowsMax = F::kBits == 8   ? 4
+                             : F::kBits == 6 ? 16
+                                             : 8;
+template <typename F>
+constexpr int kDirectRowsMax = F::kBits == 8 ? 48 : 0;
+
 // Rows of a tile. Types that widen their sums inside a block need registers for both widths.
 template <typename F>
 constexpr int kRowsMax = F::kBits == 8 || F::kBits == 6 ? 4 : 6;
 
 template <typename F, int R, typename Source>
-void RunRows(const Source& source, int64_t count, Tile t, int rows, bool continues) {
+void RunRows(Source source, int64_t count, Tile t, int rows, bool continues) {
+  constexpr int kTileRows = Source::kVectors == 4 ? kWideTileRows : kRowsMax<F>;
   while (rows > 0) {
-    const int r = TileRows(rows, kRowsMax<F>);
+    const int r = TileRows(rows, kTileRows);
     if (r == R) {
       RunTile<F, R>(source, count, t, continues);
+      source.StopFetching();
       t.q += r * t.ldq;
       t.blocks += r * t.ld_blocks;
       t.y += r * t.ldy;
@@ -366,10 +396,17 @@ template <typename F>
 void QuantizedPanel(const PanelCall& c) {
   const int64_t count = c.k / kBlockK;
   Tile t = {c.q, c.k, c.blocks, count, c.y, c.ldy, c.columns};
-  if (c.rows <= kDirectRowsMax) {
-    const PackedSource<F> source = {c.panel};
-    if (c.rows == 1) return RunTile<F, 1>(source, count, t, false);
-    return RunTile<F, 2>(source, count, t, false);
+  if (c.rows <= kWideRowsMax<F>) {
+    return RunRows<F, kWideTileRows>(PackedSource<F, 0, 4>{c.panel}, count, t, c.rows, false);
+  }
+  if constexpr (kDirectRowsMax<F> > 0) {
+    if (c.rows <= kDirectRowsMax<F>) {
+      RunRows<F, kRowsMax<F>>(PackedSource<F, 0, 2>{c.panel}, count, t, c.rows, false);
+      if (c.columns <= 16) return;
+      t.y += 16;
+      t.columns -= 16;
+      return RunRows<F, kRowsMax<F>>(PackedSource<F, 2, 2>{c.panel}, count, t, c.rows, false);
+    }
   }
   Unpacked u;
   for (int64_t b = 0; b < count; b += kBlocksUnpacked) {
@@ -380,7 +417,9 @@ void QuantizedPanel(const PanelCall& c) {
     for (int half = 0; half < 2 && c.columns > half * 16; ++half) {
       t.y = c.y + half * 16;
       t.columns = c.columns - half * 16;
-      const UnpackedSource source = {u.tile + half * 64, u.scale + half * 16, u.other + half * 16};
+      UnpackedSource<F> source = {u.tile + half * 64, u.scale + half * 16, u.other + half * 16,
+                                  nullptr};
+      if (half == 0) source.ahead = c.panel + (b + n) / F::kGroup * F::kGroupBytes;
       RunRows<F, kRowsMax<F>>(source, n, t, c.rows, b > 0);
     }
   }

@@ -15,11 +15,14 @@ namespace {
 
 #define INLINE __attribute__((always_inline)) inline
 
-// Blocks unpacked at a time: 32 KiB of bytes, reused over all rows from the L1 / L2 cache.
+// Blocks unpacked at a time, reused over all rows: 32 KiB of bytes, or half of it for few rows,
+// which leaves room in the L1 cache for the weights that are fetched meanwhile.
 constexpr int kBlocksUnpacked = 32;
+constexpr int kBlocksUnpackedFewRows = 16;
+constexpr int kFewRows = 128;
 constexpr int kFloatsUnpacked = 256;  // k of a float panel: 32 KiB
-constexpr int kRowsMax = 6;        // 6 rows x 2 vectors: 12 int32 + 12 float sums of 32 registers
-constexpr int kDirectRowsMax = 4;  // up to here unpacking in registers beats a pass over memory
+constexpr int kRowsMax = 6;         // 6 rows x 2 vectors: 12 int32 + 12 float sums of 32 registers
+constexpr int kDirectRowsMax = 12;  // up to here unpacking in registers beats a pass over memory
 
 struct Pair {
   __m512i lo, hi;  // columns 0..15 and 16..31
@@ -121,6 +124,13 @@ INLINE PairF LoadMin(const uint8_t* panel, int64_t b) {
   }
 }
 
+template <typename F>
+INLINE void PrefetchBlock(const uint8_t* panel, int64_t b) {
+  constexpr int kBytes = F::kGroupBytes / F::kGroup;  // a block and its share of the header
+#pragma GCC unroll 18
+  for (int i = 0; i < kBytes; i += 64) _mm_prefetch(panel + b * kBytes + i, _MM_HINT_T0);
+}
+
 // Blocks of a panel as they lie packed; unpacked in registers on every use.
 template <typename F>
 struct PackedSource {
@@ -134,15 +144,13 @@ struct PackedSource {
       // Headers and quants are two streams, which confuses the hardware's prefetcher (a third of
       // the bandwidth is left). Touching the lines in the order they lie, neither ahead nor behind,
       // keeps it going; farther ahead is slower.
-      constexpr int kBytes = F::kGroupBytes / F::kGroup;
-      const uint8_t* lines = panel + b * kBytes;
-#pragma GCC unroll 18
-      for (int i = 0; i < kBytes; i += 64) _mm_prefetch(lines + i, _MM_HINT_T0);
+      PrefetchBlock<F>(panel, b);
     }
     return BlockQuants<F>(panel, b);
   }
   INLINE PairF Scale(int64_t b, int half) const { return LoadScale<F>(panel, b, half); }
   INLINE PairF Min(int64_t b) const { return LoadMin<F>(panel, b); }
+  INLINE void StopFetching() {}
 };
 
 // A few blocks unpacked into bytes and float scales.
@@ -158,16 +166,23 @@ struct UnpackedSource {
   const uint8_t* tile;
   const float* scale;
   const float* other;
+  // The packed blocks after these, fetched while the first tile runs, so that memory and
+  // arithmetic overlap; null for the other tiles. Past the last panel it fetches in vain.
+  const uint8_t* ahead;
 
   template <int Q>
   INLINE Pair Quad(const uint8_t* block) const {
     return {_mm512_load_si512(block + Q * 128), _mm512_load_si512(block + Q * 128 + 64)};
   }
-  INLINE const uint8_t* Block(int64_t b) const { return tile + b * kStride; }
+  INLINE const uint8_t* Block(int64_t b) const {
+    if (ahead != nullptr) PrefetchBlock<F>(ahead, b);
+    return tile + b * kStride;
+  }
   INLINE PairF Scale(int64_t b, int half) const {
     return Load((half == 0 ? scale : other) + b * 32);
   }
   INLINE PairF Min(int64_t b) const { return Load(other + b * 32); }
+  INLINE void StopFetching() { ahead = nullptr; }
   INLINE static PairF Load(const float* p) { return {_mm512_load_ps(p), _mm512_load_ps(p + 16)}; }
 };
 
@@ -298,7 +313,7 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
 }
 
 template <typename F, typename Source>
-void RunRows(const Source& source, int64_t count, Tile t, int rows, bool continues) {
+void RunRows(Source source, int64_t count, Tile t, int rows, bool continues) {
   while (rows > 0) {
     // 8 rows are 4 + 4, not 6 + 2.
     const int r = rows >= 12 || rows == 6 ? 6 : rows > 6 ? (rows + 1) / 2 : rows;
@@ -321,6 +336,7 @@ void RunRows(const Source& source, int64_t count, Tile t, int rows, bool continu
       default:
         RunTile<F, 6>(source, count, t, continues);
     }
+    source.StopFetching();
     t.q += r * t.ldq;
     t.blocks += r * t.ld_blocks;
     t.y += r * t.ldy;
@@ -343,13 +359,16 @@ void QuantizedPanel(const PanelCall& c) {
     return RunRows<F>(PackedSource<F>{c.panel}, count, t, c.rows, false);
   }
   Unpacked u;
-  for (int64_t b = 0; b < count; b += kBlocksUnpacked) {
-    const int n = static_cast<int>(count - b < kBlocksUnpacked ? count - b : kBlocksUnpacked);
+  const int step = c.rows > kFewRows ? kBlocksUnpacked : kBlocksUnpackedFewRows;
+  for (int64_t b = 0; b < count; b += step) {
+    const int n = static_cast<int>(count - b < step ? count - b : step);
     Unpack<F>(c.panel, b, n, &u);
     t.q = c.q + b * kBlockK;
     t.blocks = c.blocks + b;
     const uint8_t* tile = F::kBits == 8 ? BlockQuants<F>(c.panel, b) : u.tile;
-    RunRows<F>(UnpackedSource<F>{tile, u.scale, u.other}, n, t, c.rows, b > 0);
+    UnpackedSource<F> source = {tile, u.scale, u.other, nullptr};
+    source.ahead = c.panel + (b + n) / F::kGroup * F::kGroupBytes;
+    RunRows<F>(source, n, t, c.rows, b > 0);
   }
 }
 
