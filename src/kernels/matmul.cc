@@ -16,10 +16,10 @@ constexpr int kRowsPerTaskMin = 24;
 
 using PanelFn = void (*)(const PanelCall&);
 
-PanelFn SelectPanel(CpuLevel level) {
+PanelFn SelectPanel(CpuLevel level, bool quantized) {
 #if defined(__x86_64__)
-  if (level == CpuLevel::kAvx512) return MatMulPanelAvx512;
-  if (level == CpuLevel::kAvx2) return MatMulPanelAvx2;
+  if (level == CpuLevel::kAvx512) return quantized ? MatMulPanelAvx512 : MatMulFloatPanelAvx512;
+  if (level == CpuLevel::kAvx2) return quantized ? MatMulPanelAvx2 : MatMulFloatPanelAvx2;
 #endif
   return MatMulPanelScalar;
 }
@@ -93,7 +93,7 @@ void MatMul(const KernelContext& ctx, const Activations& a, const PackedMatrix& 
   CHECK(!IsQuantized(w.type()) || a.q != nullptr);
   if (a.rows <= 0 || w.n() <= 0) return;
   if (ctx.faults != nullptr && ctx.faults->MatMul(ctx, a, w, y, ldy)) return;
-  const PanelFn run_panel = SelectPanel(ctx.level);
+  const PanelFn run_panel = SelectPanel(ctx.level, IsQuantized(w.type()));
   const int64_t panels = PanelCount(w);
   // A task is a run of panels and, where there are too few of them, a run of rows.
   const int threads = ctx.pool->thread_count();

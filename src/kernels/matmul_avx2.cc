@@ -4,23 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/matmul_avx2_tile.h"
 #include "kernels/matmul_layout.h"
 #include "kernels/matmul_panel.h"
 
 namespace cairn {
 namespace {
 
-#define INLINE __attribute__((always_inline)) inline
-
 // Blocks unpacked at a time, reused over all rows: 16 KiB of bytes stay in the L1 cache.
 constexpr int kBlocksUnpacked = 16;
-constexpr int kFloatsUnpacked = 256;  // k of a float panel: 32 KiB
 
 INLINE __m256i Load(const uint8_t* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
-}
-INLINE __m256 HalvesToFloats(const uint8_t* p) {
-  return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
 }
 // Bytes 8 v .. 8 v + 7 of 32, unsigned.
 INLINE __m256 BytesToFloats(const uint8_t* p) {
@@ -169,10 +164,6 @@ struct UnpackedSource {
   }
 };
 
-INLINE void StoreFloats(float* p, const __m256* v) {
-  for (int i = 0; i < 4; ++i) _mm256_store_ps(p + 8 * i, v[i]);
-}
-
 template <typename F, int Q>
 INLINE void UnpackQuad(const uint8_t* quants, uint8_t* tile) {
   for (int v = 0; v < 4; ++v) {
@@ -213,37 +204,6 @@ struct Tile {
   int64_t ldy;
   int columns;  // that exist from y on; a vector beyond is not touched
 };
-
-INLINE __m256i ColumnMask(int columns) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(columns), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-
-template <int R, int V>
-INLINE void LoadSums(const float* y, int64_t ldy, int columns, bool continues, __m256 (*acc)[V]) {
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) {
-      acc[r][v] = _mm256_setzero_ps();
-      if (!continues) continue;
-      const float* p = y + r * ldy + v * 8;
-      acc[r][v] = columns >= V * 8 ? _mm256_loadu_ps(p)
-                                   : _mm256_maskload_ps(p, ColumnMask(columns - v * 8));
-    }
-  }
-}
-
-template <int R, int V>
-INLINE void StoreSums(float* y, int64_t ldy, int columns, const __m256 (*acc)[V]) {
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) {
-      float* p = y + r * ldy + v * 8;
-      if (columns >= V * 8) {
-        _mm256_storeu_ps(p, acc[r][v]);
-      } else {
-        _mm256_maskstore_ps(p, ColumnMask(columns - v * 8), acc[r][v]);
-      }
-    }
-  }
-}
 
 template <typename F>
 INLINE __m256i Offset(const ActivationBlock& a, int half) {
@@ -354,11 +314,6 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
   StoreSums<R, V>(t.y, t.ldy, t.columns, acc);
 }
 
-// The next tile's rows, at most `max`: with 6, 8 rows are 4 + 4, not 6 + 2.
-INLINE int TileRows(int rows, int max) {
-  return rows >= 2 * max || rows == max ? max : rows > max ? (rows + 1) / 2 : rows;
-}
-
 // Weights are unpacked in registers, tile by tile, for few rows: in tiles of 32 columns (one pass
 // over memory, few rows) or of 16 (as many rows as fit). Beyond, a pass that unpacks them pays.
 // Measured on Zen 4; 8-bit weights need the least unpacking.
@@ -425,123 +380,10 @@ void QuantizedPanel(const PanelCall& c) {
   }
 }
 
-// ---- float weights ----
-
-// Row k of a panel, V vectors from column `column` on.
-template <WeightType type, int V>
-INLINE void LoadWeights(const uint8_t* panel, int64_t k, int column, __m256* w) {
-  for (int v = 0; v < V; ++v) {
-    if constexpr (type == WeightType::kF32) {
-      w[v] = _mm256_load_ps(reinterpret_cast<const float*>(panel) + k * 32 + column + v * 8);
-    } else if constexpr (type == WeightType::kF16) {
-      w[v] = HalvesToFloats(panel + k * 64 + column * 2 + v * 16);
-    } else {
-      const __m128i h =
-          _mm_load_si128(reinterpret_cast<const __m128i*>(panel + k * 64 + column * 2 + v * 16));
-      w[v] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-    }
-  }
-}
-
-struct FloatTile {
-  const float* x;
-  int64_t ldx;
-  float* y;  // of column `column`
-  int64_t ldy;
-  int column;
-  int columns;  // that exist from y on
-};
-
-template <WeightType type, int R, int V>
-inline void RunFloatTile(const uint8_t* panel, int64_t k, const FloatTile& t, bool continues) {
-  __m256 acc[R][V];
-  LoadSums<R, V>(t.y, t.ldy, t.columns, continues, acc);
-#pragma GCC unroll 4
-  for (int64_t i = 0; i < k; ++i) {
-    __m256 w[V];
-    LoadWeights<type, V>(panel, i, t.column, w);
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-      const __m256 x = _mm256_set1_ps(t.x[r * t.ldx + i]);
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) acc[r][v] = _mm256_fmadd_ps(w[v], x, acc[r][v]);
-    }
-  }
-  StoreSums<R, V>(t.y, t.ldy, t.columns, acc);
-}
-
-void RunFloatRows(const uint8_t* panel, int64_t k, FloatTile t, int rows, bool continues) {
-  constexpr WeightType kType = WeightType::kF32;
-  while (rows > 0) {
-    const int r = TileRows(rows, 6);
-    switch (r) {
-      case 1:
-        RunFloatTile<kType, 1, 2>(panel, k, t, continues);
-        break;
-      case 2:
-        RunFloatTile<kType, 2, 2>(panel, k, t, continues);
-        break;
-      case 3:
-        RunFloatTile<kType, 3, 2>(panel, k, t, continues);
-        break;
-      case 4:
-        RunFloatTile<kType, 4, 2>(panel, k, t, continues);
-        break;
-      case 5:
-        RunFloatTile<kType, 5, 2>(panel, k, t, continues);
-        break;
-      default:
-        RunFloatTile<kType, 6, 2>(panel, k, t, continues);
-    }
-    t.x += r * t.ldx;
-    t.y += r * t.ldy;
-    rows -= r;
-  }
-}
-
-template <WeightType type>
-void FloatPanel(const PanelCall& c) {
-  FloatTile t = {c.x, c.k, c.y, c.ldy, 0, c.columns};
-  if (c.rows == 1) return RunFloatTile<type, 1, 4>(c.panel, c.k, t, false);
-  if (c.rows == 2) return RunFloatTile<type, 2, 4>(c.panel, c.k, t, false);
-  alignas(64) float unpacked[kFloatsUnpacked * kPanelColumns];
-  for (int64_t k = 0; k < c.k; k += kFloatsUnpacked) {
-    const int n = static_cast<int>(c.k - k < kFloatsUnpacked ? c.k - k : kFloatsUnpacked);
-    const uint8_t* source = reinterpret_cast<const uint8_t*>(unpacked);
-    if constexpr (type == WeightType::kF32) {
-      source = c.panel + k * 128;
-    } else {
-      for (int i = 0; i < n; ++i) {
-        __m256 w[4];
-        LoadWeights<type, 4>(c.panel, k + i, 0, w);
-        StoreFloats(unpacked + i * 32, w);
-      }
-    }
-    t.x = c.x + k;
-    for (int half = 0; half < 2 && c.columns > half * 16; ++half) {
-      t.y = c.y + half * 16;
-      t.column = half * 16;
-      t.columns = c.columns - half * 16;
-      RunFloatRows(source, n, t, c.rows, k > 0);
-    }
-  }
-}
-
-#undef INLINE
-
 }  // namespace
 
 void MatMulPanelAvx2(const PanelCall& call) {
-  switch (call.type) {
-    case WeightType::kF32:
-      return FloatPanel<WeightType::kF32>(call);
-    case WeightType::kF16:
-      return FloatPanel<WeightType::kF16>(call);
-    case WeightType::kBF16:
-      return FloatPanel<WeightType::kBF16>(call);
-    default:
-      WithFormat(call.type, [&]<typename F>() { QuantizedPanel<F>(call); });
-  }
+  WithFormat(call.type, [&]<typename F>() { QuantizedPanel<F>(call); });
 }
 
 }  // namespace cairn

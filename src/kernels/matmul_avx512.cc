@@ -7,34 +7,24 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/matmul_avx512_tile.h"
 #include "kernels/matmul_layout.h"
 #include "kernels/matmul_panel.h"
 
 namespace cairn {
 namespace {
 
-#define INLINE __attribute__((always_inline)) inline
-
 // Blocks unpacked at a time, reused over all rows: 32 KiB of bytes, or half of it for few rows,
 // which leaves room in the L1 cache for the weights that are fetched meanwhile.
 constexpr int kBlocksUnpacked = 32;
 constexpr int kBlocksUnpackedFewRows = 16;
 constexpr int kFewRows = 128;
-constexpr int kFloatsUnpacked = 256;  // k of a float panel: 32 KiB
 constexpr int kRowsMax = 6;         // 6 rows x 2 vectors: 12 int32 + 12 float sums of 32 registers
 constexpr int kDirectRowsMax = 12;  // up to here unpacking in registers beats a pass over memory
 
 struct Pair {
   __m512i lo, hi;  // columns 0..15 and 16..31
 };
-struct PairF {
-  __m512 lo, hi;
-};
-
-INLINE PairF LoadHalves(const uint8_t* p) {
-  return {_mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p))),
-          _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p + 32)))};
-}
 INLINE PairF BytesToFloats(__m256i v) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(v))),
           _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(v, 1)))};
@@ -186,11 +176,6 @@ struct UnpackedSource {
   INLINE static PairF Load(const float* p) { return {_mm512_load_ps(p), _mm512_load_ps(p + 16)}; }
 };
 
-INLINE void Store(float* p, PairF v) {
-  _mm512_store_ps(p, v.lo);
-  _mm512_store_ps(p + 16, v.hi);
-}
-
 template <typename F>
 INLINE void UnpackQuants(const uint8_t* quants, uint8_t* tile) {
   auto store = [&]<int Q>() __attribute__((always_inline)) {
@@ -315,8 +300,7 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
 template <typename F, typename Source>
 void RunRows(Source source, int64_t count, Tile t, int rows, bool continues) {
   while (rows > 0) {
-    // 8 rows are 4 + 4, not 6 + 2.
-    const int r = rows >= 12 || rows == 6 ? 6 : rows > 6 ? (rows + 1) / 2 : rows;
+    const int r = TileRows(rows);
     switch (r) {
       case 1:
         RunTile<F, 1>(source, count, t, continues);
@@ -344,12 +328,6 @@ void RunRows(Source source, int64_t count, Tile t, int rows, bool continues) {
   }
 }
 
-void SetMasks(int columns, __mmask16* lo, __mmask16* hi) {
-  const uint32_t mask = columns == 32 ? ~0u : (1u << columns) - 1;
-  *lo = static_cast<__mmask16>(mask);
-  *hi = static_cast<__mmask16>(mask >> 16);
-}
-
 template <typename F>
 void QuantizedPanel(const PanelCall& c) {
   const int64_t count = c.k / kBlockK;
@@ -372,120 +350,10 @@ void QuantizedPanel(const PanelCall& c) {
   }
 }
 
-// ---- float weights ----
-
-template <WeightType type>
-INLINE PairF LoadFloats(const uint8_t* panel, int64_t k) {
-  if constexpr (type == WeightType::kF32) {
-    const float* p = reinterpret_cast<const float*>(panel) + k * 32;
-    return {_mm512_load_ps(p), _mm512_load_ps(p + 16)};
-  } else if constexpr (type == WeightType::kF16) {
-    return LoadHalves(panel + k * 64);
-  } else {
-    const __m256i* p = reinterpret_cast<const __m256i*>(panel + k * 64);
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(p)), 16)),
-            _mm512_castsi512_ps(
-                _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(p + 1)), 16))};
-  }
-}
-
-struct FloatTile {
-  const float* x;
-  int64_t ldx;
-  float* y;
-  int64_t ldy;
-  __mmask16 mask_lo, mask_hi;
-};
-
-template <WeightType type, int R>
-inline void RunFloatTile(const uint8_t* panel, int64_t k, const FloatTile& t, bool continues) {
-  PairF acc[R];
-  for (int r = 0; r < R; ++r) {
-    acc[r] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-    if (continues) {
-      acc[r].lo = _mm512_maskz_loadu_ps(t.mask_lo, t.y + r * t.ldy);
-      acc[r].hi = _mm512_maskz_loadu_ps(t.mask_hi, t.y + r * t.ldy + 16);
-    }
-  }
-#pragma GCC unroll 4
-  for (int64_t i = 0; i < k; ++i) {
-    const PairF w = LoadFloats<type>(panel, i);
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-      const __m512 x = _mm512_set1_ps(t.x[r * t.ldx + i]);
-      acc[r].lo = _mm512_fmadd_ps(w.lo, x, acc[r].lo);
-      acc[r].hi = _mm512_fmadd_ps(w.hi, x, acc[r].hi);
-    }
-  }
-  for (int r = 0; r < R; ++r) {
-    _mm512_mask_storeu_ps(t.y + r * t.ldy, t.mask_lo, acc[r].lo);
-    _mm512_mask_storeu_ps(t.y + r * t.ldy + 16, t.mask_hi, acc[r].hi);
-  }
-}
-
-template <WeightType type>
-void RunFloatRows(const uint8_t* panel, int64_t k, FloatTile t, int rows, bool continues) {
-  while (rows > 0) {
-    const int r = rows >= 12 || rows == 6 ? 6 : rows > 6 ? (rows + 1) / 2 : rows;
-    switch (r) {
-      case 1:
-        RunFloatTile<type, 1>(panel, k, t, continues);
-        break;
-      case 2:
-        RunFloatTile<type, 2>(panel, k, t, continues);
-        break;
-      case 3:
-        RunFloatTile<type, 3>(panel, k, t, continues);
-        break;
-      case 4:
-        RunFloatTile<type, 4>(panel, k, t, continues);
-        break;
-      case 5:
-        RunFloatTile<type, 5>(panel, k, t, continues);
-        break;
-      default:
-        RunFloatTile<type, 6>(panel, k, t, continues);
-    }
-    t.x += r * t.ldx;
-    t.y += r * t.ldy;
-    rows -= r;
-  }
-}
-
-template <WeightType type>
-void FloatPanel(const PanelCall& c) {
-  FloatTile t = {c.x, c.k, c.y, c.ldy, 0, 0};
-  SetMasks(c.columns, &t.mask_lo, &t.mask_hi);
-  if (c.rows <= kDirectRowsMax) return RunFloatRows<type>(c.panel, c.k, t, c.rows, false);
-  alignas(64) float unpacked[kFloatsUnpacked * kPanelColumns];
-  for (int64_t k = 0; k < c.k; k += kFloatsUnpacked) {
-    const int n = static_cast<int>(c.k - k < kFloatsUnpacked ? c.k - k : kFloatsUnpacked);
-    const uint8_t* source = reinterpret_cast<const uint8_t*>(unpacked);
-    if constexpr (type == WeightType::kF32) {
-      source = c.panel + k * 128;
-    } else {
-      for (int i = 0; i < n; ++i) Store(unpacked + i * 32, LoadFloats<type>(c.panel, k + i));
-    }
-    t.x = c.x + k;
-    RunFloatRows<WeightType::kF32>(source, n, t, c.rows, k > 0);
-  }
-}
-
-#undef INLINE
-
 }  // namespace
 
 void MatMulPanelAvx512(const PanelCall& call) {
-  switch (call.type) {
-    case WeightType::kF32:
-      return FloatPanel<WeightType::kF32>(call);
-    case WeightType::kF16:
-      return FloatPanel<WeightType::kF16>(call);
-    case WeightType::kBF16:
-      return FloatPanel<WeightType::kBF16>(call);
-    default:
-      WithFormat(call.type, [&]<typename F>() { QuantizedPanel<F>(call); });
-  }
+  WithFormat(call.type, [&]<typename F>() { QuantizedPanel<F>(call); });
 }
 
 }  // namespace cairn
