@@ -186,6 +186,8 @@ void EngineCore::PlanSequenceMarks(Sequence& s, int64_t matched) {
 void EngineCore::ReportReuse(Sequence& s, const ReuseReport& reuse) {
   if (s.reuse) return;
   s.reuse = reuse;
+  // What was restored needs no progress event, not even if a preemption makes it be replayed.
+  s.progress_sent = reuse.restore_point;
   s.admitted = Clock::now();
   s.tokens.reserve(s.tokens.size() + static_cast<size_t>(s.max_tokens));
   s.masked_before_min_tokens = options_.end_tokens;

@@ -61,6 +61,9 @@ class Server {
     return more;
   }
 
+  EngineCore& core() { return *core_; }
+  const EngineStats& stats() const { return stats_; }
+
   // Runs the prompt to its end and compares each row that was sampled from.
   Outcome Run(const std::vector<Token>& prompt, int64_t max_tokens = 4) {
     rows_.clear();
@@ -166,6 +169,29 @@ TEST_P(ReuseTest, AnAbortedPrefillGoesOnWhereItStopped) {
     EXPECT_GE(again.reuse->restore_point, reached - 16);
     EXPECT_LE(again.reuse->restore_point, reached);
   }
+}
+
+// Its prompt is replayed after its first token was sent; the client has heard of the whole prompt.
+TEST_P(ReuseTest, AFullHitThatIsPreemptedAndEvictedSendsNoProgressAfterItsToken) {
+  Server server(GetParam());
+  const std::vector<Token> prompt = server.Prompt(7, 100), longer = server.Prompt(8, 400);
+  server.Run(prompt);
+  auto older = server.Submit(longer);
+  auto younger = server.Submit(prompt, 8);
+  server.Step();
+  Outcome outcome;
+  outcome.AddAll(*younger);
+  ASSERT_EQ(outcome.tokens.size(), 1u);
+  EXPECT_EQ(outcome.reuse->replayed_tokens(), 0);
+  // No more blocks than the older one will need: everything else goes.
+  server.core().SetPoolLimits(7, std::nullopt);
+  while (server.Step()) {
+  }
+  EXPECT_GT(server.stats().preemptions, 0u);
+  outcome.AddAll(*younger);
+  EXPECT_TRUE(outcome.errors.empty()) << outcome.errors.front();
+  EXPECT_TRUE(outcome.progress.empty());
+  EXPECT_EQ(outcome.tokens.size(), 8u);
 }
 
 TEST(KvOnlyReuse, GoesToTheExactCommonPrefix) {
