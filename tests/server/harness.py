@@ -13,6 +13,7 @@ import time
 
 BINARY = None  # run.py sets it
 START_SECONDS = 60
+CLIENT_SECONDS = 180  # generous: a sanitizer build on a busy machine
 
 
 class Reply:
@@ -90,7 +91,7 @@ class Server:
             self.stop(signal.SIGKILL)
 
     # -- clients
-    def request(self, method, path, body=None, headers=None, seconds=60):
+    def request(self, method, path, body=None, headers=None, seconds=CLIENT_SECONDS):
         data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
         try:
@@ -116,7 +117,7 @@ class Server:
     def socket(self, seconds=20):
         return socket.create_connection((self.host, self.port), timeout=seconds)
 
-    def stream(self, path, body, seconds=60):
+    def stream(self, path, body, seconds=CLIENT_SECONDS):
         """(chunks, comments, saw [DONE]) of a streamed reply."""
         s = Stream(self, path, {**body, "stream": True}, seconds)
         try:
@@ -149,7 +150,7 @@ class Server:
 class Stream:
     """A server-sent-event reply, read event by event."""
 
-    def __init__(self, server, path, body, seconds=60):
+    def __init__(self, server, path, body, seconds=CLIENT_SECONDS):
         self.socket = server.socket(seconds)
         self.socket.sendall(http_request("POST", path, json.dumps(body).encode()))
         self.file = self.socket.makefile("rb")

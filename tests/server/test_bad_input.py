@@ -257,7 +257,7 @@ class BadConnections(unittest.TestCase):
         begin = time.time()
         self.server.post(COMPLETIONS, body)
         rate = 50 / (time.time() - begin)
-        count = int(min(2500, 12 * rate))  # a slow build must be done before the server gives the reader up
+        count = int(min(2500, 6 * rate))  # a slow build must be done before the server gives the reader up
         body = {**body, "max_tokens": count, "stream": True}
         s = self.server.socket()
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
