@@ -60,9 +60,10 @@ void EngineCore::EmitStep() {
 
 void EngineCore::EmitWork(Sequence& s) {
   StepWork& w = s.work;
-  if (w.prefilled) {
+  // Rows that a preemption made be replayed are no progress, least of all after a token.
+  if (w.prefilled && !s.has_first_token) {
     const int64_t processed = std::min(s.position(), s.prompt_size());
-    if (processed > s.progress_sent) {  // not again after a preemption
+    if (processed > s.progress_sent) {
       s.progress_sent = processed;
       s.stream->Push(ProgressEvent{processed, s.prompt_size()});
     }
