@@ -143,6 +143,23 @@ TEST(ChatTemplate, RunawayTemplatesStop) {
   }
 }
 
+TEST(ChatTemplate, LongChainsOfOperatorsDoNotOverflowTheStack) {
+  auto repeated = [](std::string_view text, int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  const std::string sources[] = {
+      "{{ " + repeated("-", 60'000) + "1 }}",
+      "{{ 1" + repeated("+1", 60'000) + " }}",
+      "{{ messages" + repeated(".x", 60'000) + " }}",
+      "{% if a %}" + repeated("{% elif b %}", 40'000) + "{% endif %}",
+  };
+  // A template or an error, but an end; what Render makes of it is bounded by its steps.
+  for (const std::string& source : sources) (void)ChatTemplate::Compile(source);
+  EXPECT_TRUE(ChatTemplate::Compile("{{ 1" + repeated("+1", 1000) + " }}").ok());
+}
+
 TEST(ChatTemplate, RequestArgumentsWinOverTheServers) {
   ChatInput input;
   input.messages_json = "[]";

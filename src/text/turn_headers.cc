@@ -11,6 +11,10 @@ namespace {
 // What stands at the beginning of a probe message. A header is what all of them have in common.
 constexpr std::string_view kBeginnings[] = {"Zq", "1q", "\\n\\nq", " q", "(", "\xC3\xA9q"};
 
+// Of a rendered probe; the messages themselves are a few dozen bytes. A template that writes more
+// for them would cost minutes of tokenizing, and no header.
+constexpr size_t kProbeBytesMax = size_t{64} << 10;
+
 // A message's mark: found again in the rendered text.
 std::string Needle(int number) {
   return "needle" + std::string(1, static_cast<char>('A' + number));
@@ -105,7 +109,8 @@ class Learner {
     input.eos_token = tokenizer_.eos_text();
     input.now_unix_s = 0;
     const Result<std::string> rendered = template_.Render(input);
-    return rendered.ok() ? std::optional(*rendered) : std::nullopt;
+    const bool usable = rendered.ok() && rendered->size() <= kProbeBytesMax;
+    return usable ? std::optional(*rendered) : std::nullopt;
   }
 
   // The ends of the needles in the text, ascending.

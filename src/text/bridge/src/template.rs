@@ -13,6 +13,8 @@ const FUEL: u64 = 10_000_000; // instructions and 64-byte pieces of data; a 1 MB
 const PROBE_FUEL: u64 = 500_000; // the chats that probe a template are a few lines long
 const RECURSION_MAX: usize = 200;
 const SOURCE_BYTES_MAX: usize = 1 << 20;
+const COMPILE_STACK_BYTES: usize = 8 << 20;
+const COMPILE_STACK_BYTES_PER_SOURCE_BYTE: usize = 1024; // a chain of minus signs takes about 300
 
 pub struct Input<'a> {
     pub messages: &'a str,
@@ -50,9 +52,7 @@ impl Template {
         }
         let mut environment = Environment::new();
         set_up(&mut environment).map_err(|e| Fault::Input(format!("chat template: {e}")))?;
-        environment
-            .add_template_owned(NAME, without_generation_tags(source))
-            .map_err(|e| Fault::Input(format!("chat template: {e}")))?;
+        add_source(&mut environment, without_generation_tags(source))?;
         let mut template = Template {
             environment,
             ability: Ability::default(),
@@ -120,6 +120,22 @@ impl Template {
             .render(Value::from_pairs(context))
             .map_err(|e| Fault::Template(message_of(&e)))
     }
+}
+
+/// minijinja limits nested parentheses, but calls itself for each operator of a chain (and each elif) too, so a hostile source
+/// would overflow an ordinary stack. This one is as large as the source could demand; pages never touched cost nothing.
+fn add_source(environment: &mut Environment<'static>, source: String) -> Outcome<()> {
+    let stack = COMPILE_STACK_BYTES + source.len() * COMPILE_STACK_BYTES_PER_SOURCE_BYTE;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .stack_size(stack)
+            .spawn_scoped(scope, || environment.add_template_owned(NAME, source))
+            .map_err(|e| Fault::Template(format!("chat template: no thread to compile it: {e}")))?;
+        match thread.join() {
+            Ok(added) => added.map_err(|e| Fault::Input(format!("chat template: {e}"))),
+            Err(_) => Err(Fault::Template("chat template: the compiler failed".into())),
+        }
+    })
 }
 
 fn value_of(json: &serde_json::Value) -> Value {
