@@ -41,7 +41,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return run ? run() : 2;
+    const int status = run ? run() : 2;
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+    std::fprintf(stderr, "cairn: standard output cannot be written\n");
+    return status == 0 ? 1 : status;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "cairn: %s\n", OneLine(e.what()).c_str());
     return 1;

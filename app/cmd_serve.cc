@@ -258,13 +258,11 @@ void AddServerFlags(CLI::App& app, ServeFlags& f) {
   app.add_option("--api-key-file", f.api_key_file, "file with one key a line");
   app.add_option("--admin-key", f.admin_key, "key for /v1/cache and /slots");
   app.add_option("--alias", f.alias, "the model's id (default: its name)");
-  app.add_option("--request-timeout", f.request_timeout,
-                 "seconds a request may take from its submission; 0 = no limit")
-      ->check(CLI::Range(0.0, 1e7));
+  AddRealOption(app, "--request-timeout", f.request_timeout, 0, 1e7,
+                "seconds a request may take from its submission; 0 = no limit");
   app.add_option("--max-body-bytes", f.max_body_bytes, "largest request body");
-  app.add_option("--drain-seconds", f.drain_seconds,
-                 "after SIGTERM, running requests may take so long")
-      ->check(CLI::Range(0.0, 1e6));
+  AddRealOption(app, "--drain-seconds", f.drain_seconds, 0, 1e6,
+                "after SIGTERM, running requests may take so long");
   app.add_flag("--metrics", f.metrics, "accepted; /metrics is always on");
 }
 

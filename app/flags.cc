@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/bytes.h"
@@ -21,6 +23,17 @@ Status NotInThisVersion(const std::string& flag) {
 }
 
 }  // namespace
+
+void AddRealOption(CLI::App& app, const std::string& name, double& value, double min, double max,
+                   const std::string& description) {
+  // CLI::Range lets NaN pass.
+  app.add_option(name, value, description)
+      ->check(CLI::Range(min, max))
+      ->check([](const std::string& text) {
+        const bool is_nan = std::isnan(std::strtod(text.c_str(), nullptr));
+        return is_nan ? "Value " + text + " is not a number" : std::string();
+      });
+}
 
 void AddModelFlags(CLI::App& app, ModelFlags& f) {
   app.add_option("--model", f.model, "GGUF file (default: the bundled model)");
@@ -55,10 +68,10 @@ void AddEngineFlags(CLI::App& app, EngineFlags& f) {
 }
 
 void AddSamplingFlags(CLI::App& app, SamplingFlags& f) {
-  app.add_option("--temp", f.temp, "default temperature")->check(CLI::Range(0.0, 100.0));
-  app.add_option("--top-p", f.top_p, "default top_p")->check(CLI::Range(0.0, 1.0));
+  AddRealOption(app, "--temp", f.temp, 0, 100, "default temperature");
+  AddRealOption(app, "--top-p", f.top_p, 0, 1, "default top_p");
   app.add_option("--top-k", f.top_k, "default top_k, 0 = all")->check(CLI::Range(0, 1 << 24));
-  app.add_option("--min-p", f.min_p, "default min_p")->check(CLI::Range(0.0, 1.0));
+  AddRealOption(app, "--min-p", f.min_p, 0, 1, "default min_p");
   app.add_option("--max-tokens", f.max_tokens,
                  "default and upper limit of generated tokens (default: the rest of the context)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));

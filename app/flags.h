@@ -52,6 +52,10 @@ struct SamplingFlags {
   std::string chat_template_args;
 };
 
+// An option that takes a number from min to max.
+void AddRealOption(CLI::App& app, const std::string& name, double& value, double min, double max,
+                   const std::string& description);
+
 void AddModelFlags(CLI::App& app, ModelFlags& flags);
 void AddEngineFlags(CLI::App& app, EngineFlags& flags);
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);

@@ -70,6 +70,7 @@ class AsioServer : public HttpServer {
 };
 
 Status AsioServer::Open(const std::string& host, int port) {
+  if (host.empty()) return InvalidArgument("[http] --host: empty, wanted an address");
   error_code ec;
   tcp::resolver resolver(io_);
   const auto found = resolver.resolve(host, std::to_string(port),

@@ -31,6 +31,7 @@ class Flags(unittest.TestCase):
                      ["--config", "/no/such/file"], ["--chat-template", "/no/such/file", "--port", "0"],
                      ["--temp", "-1"], ["--context-length", "0"], ["--threads", "0"],
                      ["--api-key", ""], ["--admin-key", ""], ["--chat-template-args", "x", "--port", "0"],
+                     ["--temp", "nan"], ["--drain-seconds", "nan"], ["--host", "", "--port", "0"],
                      ["--chat-template", "{% for %}", "--port", "0"]]
             for flags in cases:
                 with self.subTest(flags=flags):
