@@ -1,4 +1,4 @@
-# The three kinds of targets this project has. Each folder's CMakeLists.txt lists its files by name.
+# The four kinds of targets this project has. Each folder's CMakeLists.txt lists its files by name.
 
 # cairn_library(NAME SOURCES a.cc ... DEPS other_library ...): a static library `cairn_NAME`.
 function(cairn_library name)
@@ -41,4 +41,14 @@ function(cairn_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# cairn_bench(NAME SOURCES a_bench.cc ... DEPS ...): a Google Benchmark binary. Nothing without BUILD_TESTING.
+function(cairn_bench name)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} benchmark::benchmark)
 endfunction()
