@@ -104,6 +104,7 @@ int ExitStatus(const Status& status) {
     case StatusCode::kUnsupported:
     case StatusCode::kDataLoss:
     case StatusCode::kContextLength:
+    case StatusCode::kResourceExhausted:  // a file that is beyond a limit
       return 2;
     default:
       return 1;

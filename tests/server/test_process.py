@@ -20,11 +20,15 @@ class Flags(unittest.TestCase):
             broken = os.path.join(folder, "broken.gguf")
             with open(broken, "wb") as f:
                 f.write(b"GGUF" + b"\xff" * 100)
+            keys = os.path.join(folder, "keys.gguf")
+            with open(keys, "wb") as f:
+                f.write(b"GGUF\x03\0\0\0" + b"\0" * 8 + b"\xff" * 7 + b"\x0f" + b"\0" * 100)
             config = os.path.join(folder, "config.toml")
             with open(config, "w", encoding="utf-8") as f:
                 f.write("port = 0\nno-such-flag = 1\n")
             cases = [["--no-such-flag"], ["--port", "99999"], ["--port", "x"], ["--model", "/no/such/file"],
-                     ["--model", broken, "--port", "0"], ["--cache-dir", folder], ["--memory-budget", "1GiB"],
+                     ["--model", broken, "--port", "0"], ["--model", keys, "--port", "0"],
+                     ["--cache-dir", folder], ["--memory-budget", "1GiB"],
                      ["--cache-policy", "value"], ["--cache-policy", "x"], ["--kv-type", "q8_0"], ["--kv-type", "x"],
                      ["--cpu-level", "x"], ["--max-body-bytes", "x"], ["--host", "no.such.host.invalid"],
                      ["--prompt-cache-bytes", "-1"], ["--api-key-file", "/no/such/file"], ["--config", config],
