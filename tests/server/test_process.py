@@ -156,41 +156,41 @@ class Life(unittest.TestCase):
             process.wait()
 
     def test_sigterm_finishes_what_runs(self):
-        server = Server()
-        s = Stream(server, CHAT, {**LONG, "max_tokens": 300})
-        events = s.events()
-        next(events)
-        server.process.send_signal(signal.SIGTERM)
-        chunks = list(events)
-        self.assertTrue(s.done)
-        self.assertEqual(chunks[-1]["choices"][0]["finish_reason"], "length")
-        s.close()
-        self.assertEqual(server.wait(), 0)
+        with Server("--drain-seconds", "120") as server:
+            s = Stream(server, CHAT, {**LONG, "max_tokens": 300})
+            events = s.events()
+            next(events)
+            server.process.send_signal(signal.SIGTERM)
+            chunks = list(events)
+            self.assertTrue(s.done)
+            self.assertEqual(chunks[-1]["choices"][0]["finish_reason"], "length")
+            s.close()
+            self.assertEqual(server.wait(), 0)
 
     def test_sigterm_cancels_after_the_drain_time(self):
-        server = Server("--drain-seconds", "0.3")
-        s = Stream(server, CHAT, LONG)
-        events = s.events()
-        next(events)
-        begin = time.time()
-        server.process.send_signal(signal.SIGTERM)
-        last = list(events)[-1]
-        self.assertIn("error", last)
-        self.assertFalse(s.done)
-        s.close()
-        self.assertEqual(server.wait(), 0)
-        self.assertLess(time.time() - begin, 5)
+        with Server("--drain-seconds", "0.3") as server:
+            s = Stream(server, CHAT, LONG)
+            events = s.events()
+            next(events)
+            begin = time.time()
+            server.process.send_signal(signal.SIGTERM)
+            last = list(events)[-1]
+            self.assertIn("error", last)
+            self.assertFalse(s.done)
+            s.close()
+            self.assertEqual(server.wait(), 0)
+            self.assertLess(time.time() - begin, 5)
 
     def test_second_signal_ends_at_once(self):
-        server = Server("--drain-seconds", "100")
-        s = Stream(server, CHAT, LONG)
-        s.wait_text()
-        server.process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-        begin = time.time()
-        server.stop(signal.SIGINT)
-        self.assertLess(time.time() - begin, 2)
-        s.close()
+        with Server("--drain-seconds", "100") as server:
+            s = Stream(server, CHAT, LONG)
+            s.wait_text()
+            server.process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+            begin = time.time()
+            server.stop(signal.SIGINT)
+            self.assertLess(time.time() - begin, 2)
+            s.close()
 
     def test_request_timeout(self):
         with Server("--request-timeout", "0.5") as server:
