@@ -212,7 +212,7 @@ Status RunBench(BenchFlags flags) {
   // nothing.
   const double bytes = static_cast<double>(info.bytes_per_decode_token +
                                            2 * loaded.model->layout().recurrent_bytes());
-  const double share = decode * bytes / (roof.read_gbps * 1e9);
+  const double share = roof.read_gbps > 0 ? decode * bytes / (roof.read_gbps * 1e9) : 0;
   Report r;
   r.Add("model", info.name + " " + info.architecture + " " + info.quantization, "model");
   r.Add("cpu_level", std::string(CpuLevelName(options.cpu_level)), "CPU level");

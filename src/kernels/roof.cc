@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/bytes.h"
+#include "kernels/panel_arena.h"
 #include "kernels/roof_loops.h"
 
 namespace cairn {
@@ -81,17 +81,21 @@ Roof MeasureRoof(const KernelContext& ctx) {
   const RoofLoops loops = LoopsFor(ctx.level);
   const int threads = ctx.pool->thread_count();
   std::vector<float> sink(threads);
-  AlignedBuffer memory(kReadBytesPerThread * threads + 4096);  // slack for the prefetches
-  std::memset(memory.data(), 1, memory.size());
   Roof roof;
   const double fma = BestSeconds(*ctx.pool, sink, [&](int) { return loops.fma(kRounds); });
   roof.fma_gflops = loops.fma_ops_per_round * kRounds * threads / fma / 1e9;
   const double int8 = BestSeconds(*ctx.pool, sink, [&](int) { return loops.int8(kRounds); });
   roof.int8_gops = loops.int8_ops_per_round * kRounds * threads / int8 / 1e9;
+  // In huge pages where there are any, as the weights are.
+  PanelArena arena;
+  const size_t memory_bytes = kReadBytesPerThread * static_cast<size_t>(threads);
+  const auto memory = arena.Allocate(memory_bytes);
+  if (!memory.ok()) return roof;  // read_gbps stays 0: unknown
+  std::memset(memory->get(), 1, memory_bytes);
   const double read = BestSeconds(*ctx.pool, sink, [&](int t) {
-    return Read(memory.data() + kReadBytesPerThread * t, kReadBytesPerThread);
+    return Read(memory->get() + kReadBytesPerThread * t, kReadBytesPerThread);
   });
-  roof.read_gbps = static_cast<double>(kReadBytesPerThread) * threads / read / 1e9;
+  roof.read_gbps = static_cast<double>(memory_bytes) / read / 1e9;
   return roof;
 }
 

@@ -85,7 +85,8 @@ Result<std::vector<int64_t>> Weights::Shape(std::string_view name) const {
 Result<PackedMatrix> Weights::Matrix(std::string_view name, int64_t n, int64_t k) {
   const int64_t shape[] = {n, k};
   ASSIGN_OR_RETURN(const TensorView tensor, Check(name, shape));
-  ASSIGN_OR_RETURN(PackedMatrix matrix, PackedMatrix::Pack(tensor.type, n, k, tensor.bytes));
+  ASSIGN_OR_RETURN(PackedMatrix matrix,
+                   PackedMatrix::Pack(tensor.type, n, k, tensor.bytes, &arena_));
   Done(name, tensor, Use::kMatrix, matrix.packed_bytes());
   return matrix;
 }
@@ -99,7 +100,7 @@ Result<PackedMatrix> Weights::Stacked(std::span<const Part> parts, int64_t k) {
     stack.push_back({tensor.type, part.n, tensor.bytes});
     tensors.push_back(std::move(tensor));
   }
-  ASSIGN_OR_RETURN(PackedMatrix matrix, PackedMatrix::PackStacked(stack, k));
+  ASSIGN_OR_RETURN(PackedMatrix matrix, PackedMatrix::PackStacked(stack, k, &arena_));
   for (size_t i = 0; i < parts.size(); ++i) {
     // The packed bytes belong to the stack; they are counted once, with its first part.
     Done(parts[i].name, tensors[i], Use::kMatrix, i == 0 ? matrix.packed_bytes() : 0);

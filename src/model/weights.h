@@ -21,6 +21,7 @@
 
 #include "base/status.h"
 #include "kernels/matmul.h"
+#include "kernels/panel_arena.h"
 #include "kernels/quant.h"
 #include "model/gguf.h"
 
@@ -107,6 +108,7 @@ class Weights {
   std::map<std::string, Taken, std::less<>> taken_;
   int64_t parameter_count_ = 0;
   uint64_t file_bytes_ = 0;
+  PanelArena arena_;  // panels lie in huge pages; matrices keep their part of it alive
   uint64_t resident_bytes_ = 0;
 };
 
