@@ -47,8 +47,8 @@ struct ForwardSlice {
   int64_t position = 0;  // absolute position of row_begin = tokens already in the state
   std::span<std::byte* const>
       blocks;  // KV blocks covering [0, position + row_count); empty if the layout has no KV
-  std::byte* state = nullptr;  // live state buffer; in: after `position` tokens; out: after
-                               // position + row_count, final hidden row included
+  std::byte* state = nullptr;        // live state buffer; in: after `position` tokens; out: after
+                                     // position + row_count, final hidden row included
   std::span<const ForwardTap> taps;  // ascending by row
 };
 
