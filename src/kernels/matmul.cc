@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "kernels/kernel_faults.h"
 #include "kernels/matmul_panel.h"
+#include "kernels/matmul_panels.h"
 
 namespace cairn {
 namespace {
@@ -24,20 +25,14 @@ PanelFn SelectPanel(CpuLevel level, bool quantized) {
   return MatMulPanelScalar;
 }
 
-int64_t PanelCount(const PackedMatrix& w) { return (w.n() + kPanelColumns - 1) / kPanelColumns; }
-
 // Rows whose activations stay in the L2 cache while the panels pass: 384 KiB, whole tiles of 6.
 int BlockRows(const PackedMatrix& w) {
   const int64_t row_bytes = w.k() * (IsQuantized(w.type()) ? 1 : 4);
   return static_cast<int>(std::max<int64_t>(393216 / row_bytes / 6, 8) * 6);
 }
 
-struct Range {
-  int64_t begin, end;
-};
-
-void RunBlock(PanelFn run_panel, const Activations& a, const PackedMatrix& w, Range panels,
-              Range rows, float* y, int64_t ldy) {
+void RunBlock(PanelFn run_panel, const Activations& a, const PackedMatrix& w, MatMulRange panels,
+              MatMulRange rows, float* y, int64_t ldy) {
   PanelCall call = {};
   call.type = w.type();
   call.k = a.k;
@@ -48,7 +43,7 @@ void RunBlock(PanelFn run_panel, const Activations& a, const PackedMatrix& w, Ra
     call.blocks = a.blocks + rows.begin * (a.k / 32);
   }
   call.ldy = ldy;
-  const size_t panel_bytes = w.packed_bytes() / static_cast<size_t>(PanelCount(w));
+  const size_t panel_bytes = w.packed_bytes() / static_cast<size_t>(MatMulPanelCount(w));
   for (int64_t p = panels.begin; p < panels.end; ++p) {
     call.panel =
         reinterpret_cast<const uint8_t*>(w.panels()) + static_cast<size_t>(p) * panel_bytes;
@@ -59,6 +54,19 @@ void RunBlock(PanelFn run_panel, const Activations& a, const PackedMatrix& w, Ra
 }
 
 }  // namespace
+
+int64_t MatMulPanelCount(const PackedMatrix& w) {
+  return (w.n() + kPanelColumns - 1) / kPanelColumns;
+}
+
+void RunMatMulPanels(CpuLevel level, const Activations& a, const PackedMatrix& w,
+                     MatMulRange panels, MatMulRange rows, float* y, int64_t ldy) {
+  const PanelFn run_panel = SelectPanel(level, IsQuantized(w.type()));
+  const int block_rows = BlockRows(w);
+  for (int64_t r = rows.begin; r < rows.end; r += block_rows) {
+    RunBlock(run_panel, a, w, panels, {r, std::min(rows.end, r + block_rows)}, y, ldy);
+  }
+}
 
 size_t ActivationBytes(int rows, int64_t k) {
   const size_t values = static_cast<size_t>(rows) * static_cast<size_t>(k);
@@ -93,25 +101,20 @@ void MatMul(const KernelContext& ctx, const Activations& a, const PackedMatrix& 
   CHECK(!IsQuantized(w.type()) || a.q != nullptr);
   if (a.rows <= 0 || w.n() <= 0) return;
   if (ctx.faults != nullptr && ctx.faults->MatMul(ctx, a, w, y, ldy)) return;
-  const PanelFn run_panel = SelectPanel(ctx.level, IsQuantized(w.type()));
-  const int64_t panels = PanelCount(w);
+  const int64_t panels = MatMulPanelCount(w);
   // A task is a run of panels and, where there are too few of them, a run of rows.
   const int threads = ctx.pool->thread_count();
   const int64_t tasks_wanted = threads == 1 ? 1 : threads * kTasksPerThread;
   const int64_t panel_tasks = std::min(panels, tasks_wanted);
   const int64_t row_tasks =
       std::clamp<int64_t>(tasks_wanted / panel_tasks, 1, std::max(1, a.rows / kRowsPerTaskMin));
-  const int block_rows = BlockRows(w);
   ctx.pool->ParallelFor(static_cast<int>(panel_tasks * row_tasks), [&](int task, int) {
     const int64_t p_task = task / row_tasks;
     const int64_t r_task = task % row_tasks;
-    const int row_begin = static_cast<int>(a.rows * r_task / row_tasks);
-    const int row_end = static_cast<int>(a.rows * (r_task + 1) / row_tasks);
-    const Range panels_of_task = {panels * p_task / panel_tasks,
-                                  panels * (p_task + 1) / panel_tasks};
-    for (int r = row_begin; r < row_end; r += block_rows) {
-      RunBlock(run_panel, a, w, panels_of_task, {r, std::min(row_end, r + block_rows)}, y, ldy);
-    }
+    const MatMulRange rows = {a.rows * r_task / row_tasks, a.rows * (r_task + 1) / row_tasks};
+    const MatMulRange panels_of_task = {panels * p_task / panel_tasks,
+                                        panels * (p_task + 1) / panel_tasks};
+    RunMatMulPanels(ctx.level, a, w, panels_of_task, rows, y, ldy);
   });
 }
 

@@ -1,0 +1,20 @@
+// Part of a MatMul on the calling thread: what MatMul and GroupedMatMul split their work into.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/matmul.h"
+
+namespace cairn {
+
+struct MatMulRange {
+  int64_t begin, end;
+};
+
+int64_t MatMulPanelCount(const PackedMatrix& w);
+
+// Panels [panels) of w for rows [rows) of `a`; y is the whole output.
+void RunMatMulPanels(CpuLevel level, const Activations& a, const PackedMatrix& w,
+                     MatMulRange panels, MatMulRange rows, float* y, int64_t ldy);
+
+}  // namespace cairn

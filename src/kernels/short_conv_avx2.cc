@@ -1,0 +1,5 @@
+#include "kernels/short_conv_impl.h"
+
+namespace cairn {
+const ShortConvLevel kShortConvAvx2 = kShortConv;
+}  // namespace cairn
