@@ -1,6 +1,7 @@
 // Limits and policy of the prompt cache. Threads: plain data.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -22,6 +23,8 @@ struct CacheOptions {
   uint64_t bytes_max =
       0;  // --prompt-cache-bytes: states + KV reachable from the tree, counted once; 0 = off
   CachePolicy policy = CachePolicy::kLru;
+  double pinned_share_max = 0.5;  // pins may hold this share of bytes_max and of paths_max
+  size_t pins_max = 256;
   CacheFault fault = CacheFault::kNone;
   bool enabled() const { return bytes_max > 0 && paths_max.value_or(1) > 0; }
 };

@@ -116,7 +116,12 @@ Lease& Lease::operator=(Lease&& other) noexcept {
   return *this;
 }
 Lease::~Lease() {
-  if (record_ != nullptr) tree_->ReleaseLease(*record_);
+  if (record_ == nullptr || record_->node == nullptr) return;  // none, or the tree was abandoned
+  try {
+    tree_->ReleaseLease(*record_);
+  } catch (...) {
+    tree_->damaged_ = true;
+  }
 }
 int64_t Lease::position() const { return record_->node->end(); }
 
@@ -324,7 +329,10 @@ TreeNode* PrefixTree::InsertAt(const Position& at, std::span<const Token> tokens
 void PrefixTree::SupersedeEnd(const TreeNode* end) {
   TreeNode* before = end->parent;
   while (!before->is_root() && (before->kinds & kMarkEnd) == 0) before = before->parent;
-  if (before->kinds != kMarkEnd || before->children.size() > 1 || before->leases > 0) return;
+  if (before->kinds != kMarkEnd || before->children.size() > 1 || before->leases > 0 ||
+      before->pinned) {
+    return;
+  }
   FreeState(before);
   Tidy(before);
 }

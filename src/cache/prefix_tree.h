@@ -100,6 +100,7 @@ struct NodeInfo {
   uint64_t last_use;     // a counter of uses, not a time
   size_t children;
   int leases;  // live sequences whose position is this node's end
+  bool pinned;
 };
 
 struct EvictionCounts {
@@ -153,10 +154,22 @@ class PrefixTree {
   // Frees one more thing by policy (for a pool that is out of memory). False: nothing may go.
   bool EvictOne();
   std::vector<NodeInfo> List() const;  // parents before children; roots are not listed
-  // Frees the node's state, and its KV as soon as no descendant or live sequence needs it. False:
-  // no such node.
+  // Frees the node's state, and its KV as soon as no descendant or live sequence needs it; a pin on
+  // it ends. False: no such node.
   bool Drop(uint64_t id);
-  void Clear();  // everything; live sequences go on and publish again from their first token
+  // Everything, pins included; live sequences go on and publish again from their first token.
+  void Clear();
+  // Eviction leaves a pinned node's state and the KV of its path alone; the other states of the
+  // path may go. Drop and Clear take pinned nodes too. Pinning again changes nothing. Errors:
+  // kNotFound; kInvalidArgument (nothing to restore there); kResourceExhausted (pins_max,
+  // pinned_share_max).
+  Status Pin(uint64_t id);
+  Status Unpin(uint64_t id);  // no error if it was not pinned. Errors: kNotFound
+  // After an exception out of any member, which may have left things half changed: forgets all of
+  // it without looking, allocates nothing. Leases stay valid to destroy and to nothing else.
+  void Abandon() noexcept;
+  // A lease could not be given back for lack of memory: only Abandon makes the tree whole again.
+  bool damaged() const { return damaged_; }
 
   // -- Figures
   uint64_t bytes() const { return block_count_ * block_bytes_ + state_count_ * buffer_bytes_; }
@@ -166,6 +179,9 @@ class PrefixTree {
   uint64_t checkpoint_count() const { return state_count_; }
   uint64_t block_count() const { return block_count_; }  // distinct
   uint64_t path_count() const { return leaf_count_; }
+  size_t pin_count() const { return pins_.size(); }
+  uint64_t pinned_bytes() const;  // what stays for the pins alone, counted once
+  uint64_t pinned_bytes_max() const;
   const EvictionCounts& evictions() const { return evictions_; }
   const CacheOptions& options() const { return options_; }
   // Recomputes everything from the nodes and compares. Aborts on a difference. For tests and idle
@@ -186,6 +202,10 @@ class PrefixTree {
   struct Candidate {  // a mark that wants room, and competes with the states of its own path
     const LeaseRecord* record;
     int64_t position;
+  };
+  struct HeldPath {  // of a live sequence or a pin
+    TreeNode* node;
+    const LeaseRecord* record;  // nullptr: a pin
   };
   struct LivePath {
     std::vector<TreeNode*> nodes;   // with a state
@@ -241,11 +261,15 @@ class PrefixTree {
   bool EvictPath();
   TreeNode* OldestIdleLeaf() const;
   void TakeState(TreeNode* node);
+  std::vector<HeldPath> HeldPaths() const;
   std::vector<LivePath> LivePaths(const std::optional<Candidate>& candidate) const;
   std::optional<LiveVictim> ChooseLive(const std::optional<Candidate>& candidate) const;
 
   // prefix_tree_admin.cc
   std::vector<TreeNode*> AllNodes() const;  // parents before children, roots included
+  TreeNode* FindNode(uint64_t id) const;
+  Status CheckPin(TreeNode* node) const;
+  uint64_t PinnedBytes(std::span<TreeNode* const> pins) const;
 
   const StateLayout layout_;
   const CacheOptions options_;
@@ -255,10 +279,12 @@ class PrefixTree {
   uint64_t block_count_ = 0, state_count_ = 0, leaf_count_ = 0;
   uint64_t reserved_blocks_ = 0, reserved_states_ = 0;
   std::vector<LeaseRecord*> leases_;
+  std::vector<TreeNode*> pins_;
   // Leaves without a lease, oldest use first, by type.
   std::array<std::set<std::pair<uint64_t, TreeNode*>>, kPathTypes> idle_leaves_;
   uint64_t use_clock_ = 0, next_id_ = 1, version_ = 0;
   EvictionCounts evictions_;
+  bool damaged_ = false;
 };
 
 }  // namespace cairn

@@ -1,6 +1,8 @@
 // What people ask of the tree (list, drop, clear), and the check of all its invariants.
 #include <algorithm>
+#include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "cache/prefix_tree.h"
@@ -44,17 +46,25 @@ std::vector<NodeInfo> PrefixTree::List() const {
     info.last_use = node->last_use;
     info.children = node->children.size();
     info.leases = node->leases;
+    info.pinned = node->pinned;
     list.push_back(info);
   }
   return list;
 }
 
-bool PrefixTree::Drop(uint64_t id) {
+TreeNode* PrefixTree::FindNode(uint64_t id) const {
   const std::vector<TreeNode*> nodes = AllNodes();
   const auto it = std::find_if(nodes.begin(), nodes.end(),
                                [&](TreeNode* node) { return !node->is_root() && node->id == id; });
-  if (it == nodes.end()) return false;
-  TreeNode* node = *it;
+  return it == nodes.end() ? nullptr : *it;
+}
+
+bool PrefixTree::Drop(uint64_t id) {
+  TreeNode* node = FindNode(id);
+  if (node == nullptr) return false;
+  if (node->pinned) CHECK(Unpin(id).ok());
+  node = FindNode(id);
+  if (node == nullptr) return true;
   if (node->has_state()) FreeState(node);
   TreeNode* parent = node->parent;
   if (node->children.empty() && node->leases == 0) {
@@ -64,6 +74,76 @@ bool PrefixTree::Drop(uint64_t id) {
     Tidy(node);
   }
   return true;
+}
+
+uint64_t PrefixTree::pinned_bytes_max() const {
+  return static_cast<uint64_t>(options_.pinned_share_max * static_cast<double>(options_.bytes_max));
+}
+
+// All KV of the paths, and the pinned states. It grows with no other call than Pin.
+uint64_t PrefixTree::pinned_bytes() const { return PinnedBytes(pins_); }
+
+uint64_t PrefixTree::PinnedBytes(std::span<TreeNode* const> pins) const {
+  std::unordered_set<const TreeNode*> nodes;
+  std::unordered_set<uint32_t> blocks;
+  uint64_t states = 0;
+  for (const TreeNode* pin : pins) {
+    states += pin->has_state();
+    for (const TreeNode* node = pin; node != nullptr; node = node->parent) {
+      if (!nodes.insert(node).second) break;
+      for (const BlockRef& block : node->blocks) blocks.insert(block.index());
+    }
+  }
+  return blocks.size() * block_bytes_ + states * buffer_bytes_;
+}
+
+Status PrefixTree::CheckPin(TreeNode* node) const {
+  const std::string name = "[cache] pin of node " + std::to_string(node->id);
+  if (!node->has_state() && !layout_.trimmable()) {
+    return InvalidArgument(name + ": it has no checkpoint");
+  }
+  if (pins_.size() >= options_.pins_max) {
+    return ResourceExhausted(name + ": wanted at most " + std::to_string(options_.pins_max) +
+                             " pins");
+  }
+  const double paths_max =
+      options_.pinned_share_max * static_cast<double>(options_.paths_max.value_or(INT64_MAX));
+  if (static_cast<double>(pins_.size() + 1) > paths_max) {
+    return ResourceExhausted(name + ": pins may take at most " +
+                             std::to_string(static_cast<int64_t>(paths_max)) + " of " +
+                             std::to_string(*options_.paths_max) + " paths");
+  }
+  std::vector<TreeNode*> pins = pins_;
+  pins.push_back(node);
+  const uint64_t wanted = PinnedBytes(pins);
+  if (wanted > pinned_bytes_max()) {
+    return ResourceExhausted(name + ": pins would hold " + std::to_string(wanted) +
+                             " bytes, wanted at most " + std::to_string(pinned_bytes_max()) +
+                             " of the cache's " + std::to_string(options_.bytes_max));
+  }
+  return {};
+}
+
+Status PrefixTree::Pin(uint64_t id) {
+  TreeNode* node = FindNode(id);
+  if (node == nullptr) return NotFound("[cache] no node " + std::to_string(id));
+  if (node->pinned) return {};
+  RETURN_IF_ERROR(CheckPin(node));
+  node->pinned = true;
+  pins_.push_back(node);
+  UpdateLeaf(node);
+  return {};
+}
+
+Status PrefixTree::Unpin(uint64_t id) {
+  TreeNode* node = FindNode(id);
+  if (node == nullptr) return NotFound("[cache] no node " + std::to_string(id));
+  if (!node->pinned) return {};
+  node->pinned = false;
+  std::erase(pins_, node);
+  UpdateLeaf(node);
+  Tidy(node);
+  return {};
 }
 
 void PrefixTree::Clear() {
@@ -80,11 +160,36 @@ void PrefixTree::Clear() {
   ++version_;
 }
 
+void PrefixTree::Abandon() noexcept {
+  for (LeaseRecord* record : leases_) record->node = nullptr;
+  leases_.clear();
+  for (const auto& [salt, root] : roots_) {
+    // Leaves first, by pointers set on the way down: no recursion, whatever the depth.
+    for (TreeNode* node = root.get(); node != nullptr;) {
+      if (node->children.empty()) {
+        node = node == root.get() ? nullptr : node->parent;
+        if (node != nullptr) node->children.pop_back();
+      } else if (TreeNode* child = node->children.back().get(); child != nullptr) {
+        child->parent = node;
+        node = child;
+      } else {
+        node->children.pop_back();
+      }
+    }
+  }
+  roots_.clear();
+  for (auto& queue : idle_leaves_) queue.clear();
+  std::fill(block_holds_.begin(), block_holds_.end(), 0);
+  block_count_ = state_count_ = leaf_count_ = reserved_blocks_ = reserved_states_ = 0;
+  ++version_;
+  damaged_ = false;
+}
+
 void PrefixTree::CheckInvariants() const {
   std::unordered_map<uint32_t, uint32_t> holds;
   std::unordered_map<const TreeNode*, int> leases;
   uint64_t states = 0, leaves = 0, reserved_states = 0, reserved_blocks = 0;
-  size_t queued = 0;
+  size_t queued = 0, pinned = 0;
   for (const LeaseRecord* record : leases_) {
     ++leases[record->node];
     reserved_states += record->reserved_marks.size();
@@ -103,7 +208,10 @@ void PrefixTree::CheckInvariants() const {
     states += node->has_state();
     leaves += node->is_leaf();
     queued += node->queued;
-    CHECK(node->queued == (node->is_leaf() && node->leases == 0));
+    pinned += node->pinned;
+    CHECK(node->queued == (node->is_leaf() && node->leases == 0 && !node->pinned));
+    CHECK(node->pinned == (std::find(pins_.begin(), pins_.end(), node) != pins_.end()));
+    CHECK(!node->pinned || node->has_state() || layout_.trimmable());
     if (node->is_root()) {
       CHECK(node->begin == 0 && node->tokens.empty() && node->blocks.empty());
       CHECK(!node->has_state() && !(node->children.empty() && node->leases == 0));
@@ -125,6 +233,7 @@ void PrefixTree::CheckInvariants() const {
   CHECK(states == state_count_ && leaves == leaf_count_ && holds.size() == block_count_);
   for (const auto& [index, count] : holds) CHECK(block_holds_[index] == count);
   CHECK(queued == idle_leaves_[0].size() + idle_leaves_[1].size() + idle_leaves_[2].size());
+  CHECK(pinned == pins_.size());
   CHECK(reserved_states == reserved_states_ && reserved_blocks == reserved_blocks_);
   CHECK(bytes() + reserved_bytes() <= options_.bytes_max);
   CHECK(!options_.paths_max || static_cast<int64_t>(leaf_count_) <= *options_.paths_max);

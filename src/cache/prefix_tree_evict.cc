@@ -53,7 +53,9 @@ bool PrefixTree::EvictIdle() {
   const TreeNode* shared = leaf;
   while (IsExclusive(shared, leaf)) shared = shared->parent;
   std::vector<PathState> states;
-  for (const TreeNode* node : nodes) states.push_back({node->end(), node->begin >= shared->end()});
+  for (const TreeNode* node : nodes) {
+    states.push_back({node->end(), node->begin >= shared->end() && !node->pinned});
+  }
   if (const auto inner = ChooseInnerState(states)) {
     TakeState(nodes[inner->deeper]);
     return true;
@@ -72,7 +74,7 @@ bool PrefixTree::EvictPath() {
   while (true) {
     TreeNode* parent = leaf->parent;
     Remove(leaf);
-    if (!parent->is_leaf() || parent->leases > 0 || parent->last_use != use) {
+    if (!parent->is_leaf() || parent->leases > 0 || parent->pinned || parent->last_use != use) {
       Tidy(parent);
       break;
     }
@@ -82,16 +84,32 @@ bool PrefixTree::EvictPath() {
   return true;
 }
 
-// A state of a live path may go only if it is an inner one on each live path that it is on. Marks
-// that are reserved count as states of their path, which may not go; the candidate as one that may.
+std::vector<PrefixTree::HeldPath> PrefixTree::HeldPaths() const {
+  std::vector<HeldPath> held;
+  for (const LeaseRecord* record : leases_) held.push_back({record->node, record});
+  for (TreeNode* node : pins_) held.push_back({node, nullptr});
+  return held;
+}
+
+// A state of a live or pinned path may go only if it is an inner one on each such path that it is
+// on. Marks that are reserved count as states of their path, which may not go; the candidate as one
+// that may.
 std::vector<PrefixTree::LivePath> PrefixTree::LivePaths(
     const std::optional<Candidate>& candidate) const {
-  std::vector<LivePath> paths(leases_.size());
-  std::vector<std::vector<int64_t>> planned(leases_.size());
-  std::unordered_set<const TreeNode*> kept;
-  for (size_t i = 0; i < leases_.size(); ++i) {
-    const LeaseRecord* record = leases_[i];
-    const std::vector<TreeNode*>& nodes = paths[i].nodes = StatesOnPath(record->node);
+  const std::vector<HeldPath> held = HeldPaths();
+  std::vector<LivePath> paths(held.size());
+  std::vector<std::vector<int64_t>> planned(held.size());
+  std::unordered_set<const TreeNode*> kept(pins_.begin(), pins_.end());
+  for (size_t i = 0; i < held.size(); ++i) {
+    const LeaseRecord* record = held[i].record;
+    std::vector<TreeNode*>& nodes = paths[i].nodes = StatesOnPath(held[i].node);
+    if (record == nullptr) {  // of a pinned path even the first state may go: in front is the root
+      TreeNode* root = held[i].node;
+      while (!root->is_root()) root = root->parent;
+      nodes.insert(nodes.begin(), root);
+      kept.insert(root);
+      continue;
+    }
     planned[i] = record->reserved_marks;
     if (candidate && candidate->record == record) {
       planned[i].insert(std::upper_bound(planned[i].begin(), planned[i].end(), candidate->position),
@@ -101,20 +119,20 @@ std::vector<PrefixTree::LivePath> PrefixTree::LivePaths(
     kept.insert(nodes.front());
     if (planned[i].empty()) kept.insert(nodes.back());
   }
-  for (size_t i = 0; i < leases_.size(); ++i) {
+  for (size_t i = 0; i < held.size(); ++i) {
     for (const TreeNode* node : paths[i].nodes) {
       paths[i].states.push_back({node->end(), node->children.size() <= 1 && !kept.contains(node)});
     }
     for (int64_t p : planned[i]) {
       const bool is_candidate =
-          candidate && candidate->record == leases_[i] && candidate->position == p;
+          candidate && candidate->record == held[i].record && candidate->position == p;
       paths[i].states.push_back({p, is_candidate});
     }
   }
   return paths;
 }
 
-// The closest pair of all live paths.
+// The closest pair of all live and pinned paths.
 std::optional<PrefixTree::LiveVictim> PrefixTree::ChooseLive(
     const std::optional<Candidate>& candidate) const {
   std::optional<LiveVictim> victim;
@@ -137,11 +155,11 @@ bool PrefixTree::CouldFit(uint64_t bytes_more, const std::optional<Candidate>& c
   std::unordered_set<uint32_t> blocks;
   for (const LivePath& path : LivePaths(candidate)) {
     for (size_t i = 0; i < path.nodes.size(); ++i) {
-      if (!path.states[i].may_go) states.insert(path.nodes[i]);
+      if (!path.states[i].may_go && path.nodes[i]->has_state()) states.insert(path.nodes[i]);
     }
   }
-  for (const LeaseRecord* record : leases_) {
-    for (const TreeNode* node = record->node; node != nullptr; node = node->parent) {
+  for (const HeldPath& held : HeldPaths()) {
+    for (const TreeNode* node = held.node; node != nullptr; node = node->parent) {
       if (!nodes.insert(node).second) break;
       for (const BlockRef& block : node->blocks) blocks.insert(block.index());
     }

@@ -38,7 +38,7 @@ const Scenario kScenarios[] = {
 // What happened, so that the test can say that it tested something.
 struct Seen {
   int64_t hits = 0, partial_blocks = 0, full_matches = 0, dropped = 0, finishes = 0, evicted = 0,
-          misses_after_eviction = 0, live_at_once = 0;
+          misses_after_eviction = 0, live_at_once = 0, pins = 0, pins_refused = 0;
 };
 
 class Fuzz {
@@ -59,10 +59,16 @@ class Fuzz {
         DropOne();
       } else if (what == 94 && rng_() % 20 == 0) {
         world_.tree.Clear();
+        pins_.clear();
       } else if (what == 95) {
         world_.tree.EvictOne();
+      } else if (what == 96 || what == 97) {
+        PinOne();
+      } else if (what == 98) {
+        UnpinOne();
       }
       world_.Check();
+      CheckPins();
       seen_.live_at_once = std::max<int64_t>(seen_.live_at_once, live_.size());
     }
     while (!live_.empty()) FinishOne();
@@ -212,8 +218,42 @@ class Fuzz {
     const std::vector<NodeInfo> nodes = world_.tree.List();
     if (nodes.empty()) return;
     const uint64_t id = nodes[rng_() % nodes.size()].id;
+    pins_.erase(id);
     EXPECT_TRUE(world_.tree.Drop(id));
     EXPECT_FALSE(world_.tree.Drop(next_unknown_id_++));
+  }
+
+  void PinOne() {
+    const std::vector<NodeInfo> nodes = world_.tree.List();
+    EXPECT_EQ(world_.tree.Pin(next_unknown_id_++).code(), StatusCode::kNotFound);
+    if (nodes.empty()) return;
+    const NodeInfo& node = nodes[rng_() % nodes.size()];
+    const Status pinned = world_.tree.Pin(node.id);
+    const bool can_restore = node.has_state || world_.layout.trimmable();
+    EXPECT_EQ(pinned.code() == StatusCode::kInvalidArgument, !can_restore);
+    if (pinned.ok()) pins_.insert(node.id);
+    seen_.pins += pinned.ok();
+    seen_.pins_refused += pinned.code() == StatusCode::kResourceExhausted;
+  }
+
+  void UnpinOne() {
+    if (pins_.empty()) return;
+    const auto at = std::next(pins_.begin(), rng_() % pins_.size());
+    EXPECT_TRUE(world_.tree.Unpin(*at).ok());
+    pins_.erase(at);
+  }
+
+  // What was pinned is there and stays within its share, whatever else happened.
+  void CheckPins() {
+    if (world_.tree.pin_count() == 0 && pins_.empty()) return;
+    std::set<uint64_t> found;
+    for (const NodeInfo& node : world_.tree.List()) {
+      if (!node.pinned) continue;
+      EXPECT_TRUE(node.has_state || world_.layout.trimmable());
+      found.insert(node.id);
+    }
+    EXPECT_EQ(found, pins_);
+    EXPECT_LE(world_.tree.pinned_bytes(), world_.tree.pinned_bytes_max());
   }
 
   // Every checkpoint there is gives back exactly what its tokens say (the sequence checks it).
@@ -234,6 +274,7 @@ class Fuzz {
   std::vector<std::unique_ptr<FakeSequence>> live_;
   std::vector<Tokens> corpus_;
   Seen seen_;
+  std::set<uint64_t> pins_;
   uint64_t next_unknown_id_ = uint64_t{1} << 60;
 };
 
@@ -245,7 +286,7 @@ TEST_P(PrefixTreeFuzz, EqualsTheOracle) {
   for (uint32_t seed = 1; seed <= 6 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Fuzz fuzz(scenario, seed);
-    fuzz.Run(1500);
+    fuzz.Run(2000);
     const Seen& seen = fuzz.seen();
     all.hits += seen.hits;
     all.partial_blocks += seen.partial_blocks;
@@ -254,6 +295,8 @@ TEST_P(PrefixTreeFuzz, EqualsTheOracle) {
     all.finishes += seen.finishes;
     all.evicted += seen.evicted;
     all.misses_after_eviction += seen.misses_after_eviction;
+    all.pins += seen.pins;
+    all.pins_refused += seen.pins_refused;
     all.live_at_once = std::max(all.live_at_once, seen.live_at_once);
   }
   // The test is worth something only if these things happened.
@@ -269,6 +312,12 @@ TEST_P(PrefixTreeFuzz, EqualsTheOracle) {
     EXPECT_GT(all.evicted, 100);
   } else {
     EXPECT_GT(all.full_matches, 20);
+  }
+  if (scenario.paths_max != 1) {
+    EXPECT_GT(all.pins, 20);
+  }
+  if (scenario.states_max < 100 || scenario.paths_max) {
+    EXPECT_GT(all.pins_refused, 0);
   }
   if (scenario.states_max < 20 && scenario.layout.recurrent_bytes > 0) {
     EXPECT_GT(all.dropped, 0);

@@ -240,6 +240,83 @@ TEST(PrefixTreeLimits, LruTypeKeepsTheRarerType) {
   EXPECT_EQ(world.tree.Find(Text(2, 64), "").matched, 64);
 }
 
+uint64_t IdAt(const World& world, int64_t position) {
+  for (const NodeInfo& node : world.tree.List()) {
+    if (node.end == position) return node.id;
+  }
+  return 0;
+}
+
+TEST(PrefixTreePins, APinnedCheckpointSurvivesAFloodAndTheRestOfItsPathDoesNot) {
+  for (const CachePolicy policy : {CachePolicy::kLru, CachePolicy::kLruType}) {
+    CacheOptions options = LimitFor(kHybrid, 3 * 16 * kS);
+    options.policy = policy;
+    World world(kHybrid, options);
+    const Tokens prompt = Text(1, 16 * kS);
+    RunRequest(world, prompt, kS);
+    const uint64_t id = IdAt(world, 8 * kS);
+    ASSERT_TRUE(world.tree.Pin(id).ok());
+    ASSERT_TRUE(world.tree.Pin(id).ok());
+    EXPECT_EQ(world.tree.pin_count(), 1u);
+    for (uint32_t i = 0; i < 20; ++i) RunRequest(world, Text(10 + i, 16 * kS), kS);
+    EXPECT_EQ(world.tree.Find(prompt, "").restore_point, 8 * kS);
+    EXPECT_LE(Positions(world, prompt).size(), 2u);
+    ASSERT_TRUE(world.tree.Unpin(id).ok());
+    for (uint32_t i = 0; i < 20; ++i) RunRequest(world, Text(50 + i, 16 * kS), kS);
+    EXPECT_EQ(world.tree.Find(prompt, "").matched, 0);
+  }
+}
+
+TEST(PrefixTreePins, TakeAtMostTheirShare) {
+  World world(kHybrid, Limit(kHybrid, 30, 40));  // as much as 100 blocks
+  const Tokens a = Text(1, 12 * kS), b = Text(2, 12 * kS);
+  RunRequest(world, a, kS);
+  ASSERT_TRUE(world.tree.Pin(IdAt(world, 12 * kS)).ok());
+  const uint64_t state = world.layout.buffer_bytes(), block = world.layout.block_bytes();
+  EXPECT_EQ(world.tree.pinned_bytes(), state + 12 * block);
+  RunRequest(world, b, kS);
+  // One and a half shares: 14 blocks each for the deepest, 2 more for each state on the way.
+  int64_t pinned = 0, refused = 0;
+  for (const NodeInfo& node : world.tree.List()) {
+    if (!node.has_state) continue;
+    const Status status = world.tree.Pin(node.id);
+    EXPECT_EQ(status.ok() || status.code() == StatusCode::kResourceExhausted, true);
+    ++(status.ok() ? pinned : refused);
+    EXPECT_LE(world.tree.pinned_bytes(), world.tree.pinned_bytes_max());
+  }
+  EXPECT_GT(pinned, 5);
+  EXPECT_GT(refused, 5);
+  EXPECT_EQ(world.tree.Pin(12345).code(), StatusCode::kNotFound);
+  EXPECT_EQ(world.tree.Unpin(12345).code(), StatusCode::kNotFound);
+  world.tree.Clear();
+  EXPECT_EQ(world.tree.pin_count(), 0u);
+  world.Check();
+}
+
+TEST(PrefixTreePins, LeaveRoomUnderAPathLimit) {
+  CacheOptions options = LimitFor(kHybrid, 1000 * kS);
+  options.paths_max = 3;
+  World world(kHybrid, options);
+  const Tokens a = Text(1, kS), b = Text(2, kS);
+  RunRequest(world, a, kS);
+  ASSERT_TRUE(world.tree.Pin(IdAt(world, kS)).ok());
+  RunRequest(world, b, kS);
+  for (const NodeInfo& node : world.tree.List()) {
+    if (!node.pinned) {
+      EXPECT_EQ(world.tree.Pin(node.id).code(), StatusCode::kResourceExhausted);
+    }
+  }
+  for (uint32_t i = 0; i < 5; ++i) RunRequest(world, Text(10 + i, kS), kS);
+  EXPECT_EQ(world.tree.Find(a, "").restore_point, kS);
+  EXPECT_EQ(world.tree.Find(b, "").matched, 0);
+  // Drop takes a pinned node too, and the pin with it.
+  uint64_t pinned = 0;
+  for (const NodeInfo& node : world.tree.List()) pinned = node.pinned ? node.id : pinned;
+  EXPECT_TRUE(world.tree.Drop(pinned));
+  EXPECT_EQ(world.tree.pin_count(), 0u);
+  world.Check();
+}
+
 TEST(PrefixTreeLimits, ZeroSwitchesTheCacheOff) {
   for (const bool by_paths : {false, true}) {
     CacheOptions options;

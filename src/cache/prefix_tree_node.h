@@ -31,6 +31,7 @@ struct TreeNode {
   PathType type = PathType::kUser;
   uint64_t last_use = 0;       // never smaller than a child's
   int leases = 0;              // leases on this very node
+  bool pinned = false;         // listed in PrefixTree::pins_
   std::vector<int64_t> taken;  // positions in (begin, end()] whose state eviction took
   bool queued = false;         // in the queue of idle leaves, ...
   uint64_t queued_use = 0;     // ... with this stamp

@@ -34,7 +34,7 @@ void PrefixTree::UpdateLeaf(TreeNode* node) {
   if (node->queued) {
     idle_leaves_[static_cast<int>(node->queued_type)].erase({node->queued_use, node});
   }
-  node->queued = node->is_leaf() && node->leases == 0;
+  node->queued = node->is_leaf() && node->leases == 0 && !node->pinned;
   if (!node->queued) return;
   node->queued_use = node->last_use;
   node->queued_type = node->type;
@@ -121,7 +121,7 @@ void PrefixTree::Touch(TreeNode* node) {
 // After a node lost its state, its lease or a child: takes away what is of no use any more. On
 // layouts that cannot be trimmed, KV behind the last state can never be restored.
 void PrefixTree::Tidy(TreeNode* node) {
-  while (!node->is_root() && node->leases == 0 && !node->has_state()) {
+  while (!node->is_root() && node->leases == 0 && !node->pinned && !node->has_state()) {
     if (!node->children.empty()) {
       if (node->children.size() == 1) MergeWithChild(node);
       return;
@@ -159,6 +159,7 @@ void PrefixTree::MergeWithChild(TreeNode* node) {
 
 void PrefixTree::Remove(TreeNode* node) {
   CHECK(node->is_leaf() && node->leases == 0);
+  if (node->pinned) std::erase(pins_, node);
   if (node->has_state()) FreeState(node);
   for (const BlockRef& block : node->blocks) LetGoBlock(block);
   node->blocks.clear();

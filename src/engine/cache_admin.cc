@@ -19,6 +19,9 @@ Result<CacheView> ViewCache(Engine& engine, size_t preview_tokens_max) {
     view.paths_max = tree.options().paths_max;
     view.evictions_bytes = tree.evictions().bytes;
     view.evictions_paths = tree.evictions().paths;
+    view.pins = tree.pin_count();
+    view.pinned_bytes = tree.pinned_bytes();
+    view.pinned_bytes_max = tree.pinned_bytes_max();
     for (const NodeInfo& n : tree.List()) {
       const auto preview = n.tokens.first(std::min(n.tokens.size(), preview_tokens_max));
       view.nodes.push_back({.id = n.id,
@@ -32,7 +35,8 @@ Result<CacheView> ViewCache(Engine& engine, size_t preview_tokens_max) {
                             .freed_bytes = n.freed_bytes,
                             .last_use = n.last_use,
                             .children = n.children,
-                            .leases = n.leases});
+                            .leases = n.leases,
+                            .pinned = n.pinned});
     }
   }));
   return view;
@@ -62,6 +66,18 @@ Status DropNode(Engine& engine, uint64_t id) {
   RETURN_IF_ERROR(engine.Run([&](EngineView& e) { found = e.tree.Drop(id); }));
   if (!found) return NotFound("[cache] no node " + std::to_string(id));
   return Status();
+}
+
+Status PinNode(Engine& engine, uint64_t id) {
+  Status pinned;
+  RETURN_IF_ERROR(engine.Run([&](EngineView& e) { pinned = e.tree.Pin(id); }));
+  return pinned;
+}
+
+Status UnpinNode(Engine& engine, uint64_t id) {
+  Status unpinned;
+  RETURN_IF_ERROR(engine.Run([&](EngineView& e) { unpinned = e.tree.Unpin(id); }));
+  return unpinned;
 }
 
 Status ClearCache(Engine& engine) {

@@ -26,6 +26,7 @@ struct CacheNodeView {
   uint64_t last_use = 0;     // a counter of uses, not a time
   size_t children = 0;
   int leases = 0;
+  bool pinned = false;
 };
 
 struct CacheView {
@@ -33,6 +34,7 @@ struct CacheView {
   uint64_t bytes = 0, bytes_max = 0, checkpoints = 0, paths = 0;
   std::optional<int64_t> paths_max;
   uint64_t evictions_bytes = 0, evictions_paths = 0;
+  uint64_t pins = 0, pinned_bytes = 0, pinned_bytes_max = 0;
   std::vector<CacheNodeView> nodes;  // parents before children
 };
 Result<CacheView> ViewCache(Engine& engine, size_t preview_tokens_max);
@@ -50,6 +52,10 @@ Result<CacheExplanation> ExplainPrompt(Engine& engine, std::span<const Token> pr
                                        std::string_view salt);
 
 Status DropNode(Engine& engine, uint64_t id);  // kNotFound
+// Eviction leaves a pinned checkpoint and the KV before it alone. Errors: kNotFound;
+// kInvalidArgument (the node has no checkpoint); kResourceExhausted (pins would hold too much).
+Status PinNode(Engine& engine, uint64_t id);
+Status UnpinNode(Engine& engine, uint64_t id);  // kNotFound
 Status ClearCache(Engine& engine);
 
 }  // namespace cairn
