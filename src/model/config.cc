@@ -84,7 +84,8 @@ AttentionShape DecoderConfig::attention_shape(KvType kv_type) const {
   return {.heads = heads,
           .kv_heads = kv_heads,
           .head_dim = head_dim,
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim))),
+          .scale = attention_scale.value_or(
+              static_cast<float>(1.0 / std::sqrt(static_cast<double>(std::max(head_dim, 1))))),
           .kv_type = kv_type};
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,11 @@ struct DecoderConfig {
   int64_t trained_context_length = 0;
   bool tied = false;  // no output.weight: the embedding is the head
 
+  // Factors on the embedding, on each branch that joins the residual stream, and on the logits.
+  float embedding_scale = 1;
+  float residual_scale = 1;
+  float logit_scale = 1;
+  std::optional<float> attention_scale;  // on q . k; else head_dim^-1/2
   AttentionShape attention_shape(KvType kv_type) const;
 };
 

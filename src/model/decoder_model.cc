@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/gated_ops.h"
+#include "kernels/moe_ops.h"
 #include "kernels/vector_ops.h"
 #include "model/numerics.h"
 
@@ -133,6 +135,8 @@ Step DecoderModel::Begin(const KernelContext& ctx, const ForwardBatch& batch,
   ctx.pool->ParallelFor(rows, [&](int row, int) {
     embedding_.DequantizeRow(batch.tokens[row], {scratch.hidden + row * width, size_t(width)});
   });
+  if (config_.embedding_scale != 1)
+    ScaleRows(ctx, scratch.hidden, config_.embedding_scale, rows, width);
   int next_row = 0;
   for (const ForwardSlice& slice : batch.slices) {
     CHECK(slice.row_begin == next_row && slice.row_count >= 1);
@@ -154,8 +158,13 @@ void DecoderModel::Norm(const Step& step, const std::vector<float>& weight) cons
 }
 
 void DecoderModel::AddBranch(const Step& step) const {
-  AddRows(step.ctx, step.scratch.hidden, step.scratch.branch,
-          int64_t{step.rows} * config_.hidden_size);
+  const int64_t count = int64_t{step.rows} * config_.hidden_size;
+  float* hidden = step.scratch.hidden;
+  if (config_.residual_scale == 1) {
+    AddRows(step.ctx, hidden, step.scratch.branch, count);
+  } else {
+    AddScaledRows(step.ctx, hidden, step.scratch.branch, config_.residual_scale, count);
+  }
 }
 
 void DecoderModel::Finish(const Step& step, const ForwardBatch& batch) const {
@@ -203,6 +212,8 @@ void DecoderModel::ApplyHead(const KernelContext& ctx, int rows, float* logits,
           ? PrepareActivations(ctx, scratch.head_rows, rows, k, scratch.activations)
           : FloatActivations(scratch.head_rows, rows, k);
   MatMul(ctx, input, head(), logits, config_.vocab_size);
+  if (config_.logit_scale != 1)
+    ScaleRows(ctx, logits, config_.logit_scale, rows, config_.vocab_size);
 }
 
 std::vector<StateTensor> ExportState(const Model& model, const std::byte* state,

@@ -48,7 +48,7 @@ class DecoderModel : public Model {
   Step Begin(const KernelContext& ctx, const ForwardBatch& batch, Workspace& workspace) const;
   // normed = RMSNorm(hidden; weight)
   void Norm(const Step& step, const std::vector<float>& weight) const;
-  // hidden += branch
+  // hidden += residual_scale * branch
   void AddBranch(const Step& step) const;
   void Finish(const Step& step, const ForwardBatch& batch) const;
 
