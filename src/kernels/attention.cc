@@ -3,12 +3,14 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "kernels/attention_tile.h"
 #include "kernels/kernel_faults.h"
+#include "kernels/quant.h"
 
 namespace cairn {
 namespace {
@@ -162,14 +164,12 @@ class AttendCall {
 
   AttentionTile Tile(const TileTask& task) const {
     const AttentionSlice& slice = slices_[task.slice];
-    const size_t head_bytes =
-        static_cast<size_t>(shape_.head_dim) * kBlockPositions * KvTypeBytes(shape_.kv_type);
-    const size_t k_offset = slice.layer_offset + 2 * head_bytes * task.kv_head;
+    const size_t k_offset = slice.layer_offset + shape_.head_bytes() * task.kv_head;
     const int64_t head_begin = static_cast<int64_t>(task.kv_head) * group_ * shape_.head_dim;
     return {.blocks = slice.blocks.data(),
             .k_offset = k_offset,
-            .v_offset = k_offset + head_bytes,
-            .kv_half = shape_.kv_type == KvType::kF16,
+            .v_offset = k_offset + shape_.key_bytes(),
+            .kv_type = shape_.kv_type,
             .head_dim = shape_.head_dim,
             .group = group_,
             .scale = shape_.scale,
@@ -255,8 +255,6 @@ class AttendCall {
 void StorePiece(const AttentionKernels& kernels, const AttentionShape& shape,
                 const AttentionSlice& slice, int head, int piece, int pieces, const float* k,
                 int64_t ldk, const float* v, int64_t ldv) {
-  const size_t head_bytes =
-      static_cast<size_t>(shape.head_dim) * kBlockPositions * KvTypeBytes(shape.kv_type);
   const int64_t end = slice.position + slice.row_count;
   const int64_t column = static_cast<int64_t>(head) * shape.head_dim;
   for (int64_t block = slice.position / kBlockPositions + piece; block * kBlockPositions < end;
@@ -264,14 +262,14 @@ void StorePiece(const AttentionKernels& kernels, const AttentionShape& shape,
     const int64_t first = std::max(slice.position, block * kBlockPositions);
     const int64_t last = std::min(end, (block + 1) * kBlockPositions);
     const int64_t row = slice.row_begin + (first - slice.position);
-    std::byte* base = slice.blocks[block] + slice.layer_offset + 2 * head_bytes * head;
+    std::byte* base = slice.blocks[block] + slice.layer_offset + shape.head_bytes() * head;
     kernels.store({.k = k + row * ldk + column,
                    .ldk = ldk,
                    .v = v + row * ldv + column,
                    .ldv = ldv,
                    .k_block = base,
-                   .v_block = base + head_bytes,
-                   .kv_half = shape.kv_type == KvType::kF16,
+                   .v_block = base + shape.key_bytes(),
+                   .kv_type = shape.kv_type,
                    .head_dim = shape.head_dim,
                    .slot_begin = static_cast<int>(first % kBlockPositions),
                    .row_count = static_cast<int>(last - first)});
@@ -286,7 +284,66 @@ void CheckSlice(const AttentionSlice& slice) {
 
 }  // namespace
 
-const char* KvTypeName(KvType type) { return type == KvType::kF32 ? "f32" : "f16"; }
+const char* KvTypeName(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return "f32";
+    case KvType::kF16:
+      return "f16";
+    case KvType::kQ8_0:
+      return "q8_0";
+  }
+  return "?";
+}
+
+size_t AttentionShape::key_bytes() const {
+  const size_t dims = head_dim;
+  const size_t row = kv_type == KvType::kF32   ? 4 * dims
+                     : kv_type == KvType::kF16 ? 2 * dims
+                                               : dims + 2 * ((dims + 31) / 32);
+  return row * kBlockPositions;
+}
+
+size_t AttentionShape::value_bytes() const {
+  const size_t dims = head_dim;
+  const size_t row = kv_type == KvType::kF32   ? 4 * dims
+                     : kv_type == KvType::kF16 ? 2 * dims
+                                               : dims + 2;
+  return row * kBlockPositions;
+}
+
+namespace {
+
+template <typename T>
+T ReadAt(const std::byte* p, int64_t index) {
+  T value;
+  std::memcpy(&value, p + index * sizeof value, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+float StoredKey(const AttentionShape& shape, const std::byte* head, int slot, int d) {
+  const int64_t at = int64_t{d} * kBlockPositions + slot;
+  if (shape.kv_type == KvType::kF32) return ReadAt<float>(head, at);
+  if (shape.kv_type == KvType::kF16) return HalfToFloat(ReadAt<uint16_t>(head, at));
+  const int64_t quad = int64_t{d} / 4 * kBlockPositions + slot;
+  const int value = ReadAt<uint8_t>(head, quad * 4 + d % 4) - 128;
+  const std::byte* scales = head + int64_t{shape.head_dim} * kBlockPositions;
+  return static_cast<float>(value) *
+         BFloat16ToFloat(ReadAt<uint16_t>(scales, int64_t{d} / 32 * kBlockPositions + slot));
+}
+
+float StoredValue(const AttentionShape& shape, const std::byte* head, int slot, int d) {
+  const std::byte* values = head + shape.key_bytes();
+  const int64_t at = int64_t{slot} * shape.head_dim + d;
+  if (shape.kv_type == KvType::kF32) return ReadAt<float>(values, at);
+  if (shape.kv_type == KvType::kF16) return HalfToFloat(ReadAt<uint16_t>(values, at));
+  const int64_t pair = int64_t{slot} / 2 * shape.head_dim + d;
+  const int value = ReadAt<int8_t>(values, pair * 2 + slot % 2);
+  const std::byte* scales = values + int64_t{shape.head_dim} * kBlockPositions;
+  return static_cast<float>(value) * BFloat16ToFloat(ReadAt<uint16_t>(scales, slot));
+}
 
 void StoreKv(const KernelContext& ctx, const AttentionShape& shape,
              std::span<const AttentionSlice> slices, const float* k, int64_t ldk, const float* v,

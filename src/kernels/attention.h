@@ -17,7 +17,21 @@
 // heads or segments, never a segment's keys.
 //
 // Store layout, per block of 64 positions, per layer, per KV head: K transposed [head_dim][64],
-// then V [64][head_dim], both KvType.
+// then V [64][head_dim], both KvType; StoredKey and StoredValue read it.
+//
+// q8_0: K and V lie as int8 with bfloat16 scales and both products are exact integer sums:
+//   x ~ scale * i, of n values: amax = max |x|, scale = amax / 127 rounded up to bfloat16, i = x *
+//     (1 / scale) rounded to nearest even; amax < 2^-100: scale = 0; a NaN or infinity: scale =
+//     NaN.
+//   K has a scale per 32 dims (channels with large values, which some models' keys have, spoil
+//     their neighbours only); V one per row, so that it can go into p; q' is rounded like K.
+//   s_j = fma(float(sum of q'_i * k_i in dims 32 b ..), q'_scale_b * k_scale_jb, s_j) from +0, b
+//     ascending.
+//   w_j = p_j * v_scale_j; top = max_j w_j; w'_j = w_j * (32767 / top) rounded to nearest even;
+//     o[d] = float(sum of w'_j * v_j[d]) * (top / 32767); 0 if top < 2^-100, NaN if a w_j is.
+//     16 bits for p: with 8, keys of small p near one of large p would be lost.
+//   Layout: K uint8 [head_dim / 4][64][4], value + 128; its scales [head_dim / 32, up][64];
+//   V int8 [32][head_dim][2], two positions side by side; its scales [64].
 #pragma once
 
 #include <cstddef>
@@ -25,15 +39,14 @@
 #include <span>
 
 #include "kernels/kernel_context.h"
+#include "kernels/kv_type.h"
 
 namespace cairn {
 
 inline constexpr int kBlockPositions = 64;
 inline constexpr int kSegmentPositions = 256;
 
-enum class KvType { kF32, kF16 };
-inline size_t KvTypeBytes(KvType t) { return t == KvType::kF32 ? 4 : 2; }
-const char* KvTypeName(KvType type);  // "f32", "f16"
+const char* KvTypeName(KvType type);  // "f32", "f16", "q8_0"
 
 struct AttentionShape {
   int heads;
@@ -41,10 +54,17 @@ struct AttentionShape {
   int head_dim;  // <= 512, any multiple of 8
   float scale;
   KvType kv_type;
-  size_t layer_bytes() const {
-    return 2 * static_cast<size_t>(kv_heads) * head_dim * kBlockPositions * KvTypeBytes(kv_type);
-  }
+  // Of one block and KV head; V follows K, head follows head.
+  size_t key_bytes() const;
+  size_t value_bytes() const;
+  size_t head_bytes() const { return key_bytes() + value_bytes(); }
+  size_t layer_bytes() const { return kv_heads * head_bytes(); }
 };
+
+// Element d of the key or value at `slot` of a block, as float32, exact. head: the block's bytes of
+// the layer and KV head.
+float StoredKey(const AttentionShape& shape, const std::byte* head, int slot, int d);
+float StoredValue(const AttentionShape& shape, const std::byte* head, int slot, int d);
 
 // Rows of one sequence in this step.
 struct AttentionSlice {

@@ -1,5 +1,6 @@
 // Attention at the shape of Qwen3.5-0.8B (8 heads, 2 KV heads, head_dim 256), as shares of the roof
-// measured in the same run. attention_bench [--layers N] [--level NAME] [--threads N] [--f32]
+// measured in the same run. attention_bench [--layers N] [--level NAME] [--threads N] [--kv
+// f32|f16|q8_0]
 //
 // prefill: 512 rows at a depth; GFLOP/s counts 4 * head_dim operations per (row, head, visible
 // key). decode: 1 row; GB/s counts K and V read once. Each call reads another layer, so that no
@@ -26,13 +27,20 @@ struct Options {
   KvType kv_type = KvType::kF16;
 };
 
+KvType KvTypeOption(std::string_view name) {
+  for (KvType type : {KvType::kF32, KvType::kF16}) {
+    if (name == KvTypeName(type)) return type;
+  }
+  return KvType::kQ8_0;
+}
+
 Options ParseOptions(int argc, char** argv) {
   Options options;
   std::erase(options.levels, CpuLevel::kScalar);  // minutes
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
-    if (arg == "--f32") {
-      options.kv_type = KvType::kF32;
+    if (i + 1 < argc && arg == "--kv") {
+      options.kv_type = KvTypeOption(argv[++i]);
     } else if (i + 1 < argc && arg == "--layers") {
       options.layers = std::atoi(argv[++i]);
     } else if (i + 1 < argc && arg == "--threads") {
@@ -51,26 +59,29 @@ double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Blocks of one sequence with small random numbers in every layer.
+// Blocks of one sequence with random keys and values in every layer.
 class Store {
  public:
   Store(const AttentionShape& shape, int64_t positions, int layers)
       : bytes_(positions / kBlockPositions * shape.layer_bytes() * layers) {
+    for (size_t offset = 0; offset < bytes_.size(); offset += shape.layer_bytes() * layers)
+      blocks_.push_back(bytes_.data() + offset);
+    ThreadPool pool(1);
+    const KernelContext ctx{DetectCpuLevel(), &pool};
+    const int64_t width = static_cast<int64_t>(shape.kv_heads) * shape.head_dim;
+    std::vector<float> kv(kBlockPositions * width);
     uint32_t x = 1;
-    const size_t block_bytes = shape.layer_bytes() * layers;
-    if (shape.kv_type == KvType::kF16) {
-      for (size_t i = 0; i < bytes_.size() / 2; ++i) {
-        x = x * 1664525 + 1013904223;
-        bytes_.as<uint16_t>()[i] = static_cast<uint16_t>(x >> 31 << 15 | 0x3000 | (x >> 10 & 2047));
-      }
-    } else {
-      for (size_t i = 0; i < bytes_.size() / 4; ++i) {
-        x = x * 1664525 + 1013904223;
-        bytes_.as<float>()[i] = static_cast<float>(static_cast<int32_t>(x)) * 0x1p-32f;
+    for (float& value : kv) {
+      x = x * 1664525 + 1013904223;
+      value = static_cast<float>(static_cast<int32_t>(x)) * 0x1p-32f;
+    }
+    for (int64_t position = 0; position < positions; position += kBlockPositions) {
+      for (int layer = 0; layer < layers; ++layer) {
+        const AttentionSlice slice{0, kBlockPositions, position, blocks_,
+                                   shape.layer_bytes() * layer};
+        StoreKv(ctx, shape, {&slice, 1}, kv.data(), width, kv.data(), width);
       }
     }
-    for (size_t offset = 0; offset < bytes_.size(); offset += block_bytes)
-      blocks_.push_back(bytes_.data() + offset);
   }
   std::span<std::byte* const> blocks() const { return blocks_; }
 

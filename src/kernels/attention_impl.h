@@ -3,11 +3,11 @@
 //
 // With more than 6 rows K (a block at a time) and V (a segment at a time, some columns) are
 // converted to float32 into panels that all rows use; up to 6 rows (decode) they are converted in
-// registers.
+// registers. A q8_0 store has passes of its own (attention_int8.h).
 #pragma once
 
-#include "kernels/attention_products.h"
-#include "kernels/vector_math.h"
+#include "kernels/attention_int8.h"
+#include "kernels/attention_segment.h"
 
 namespace cairn {
 namespace {
@@ -16,73 +16,48 @@ namespace {
 template <typename Kv>
 class SegmentPass {
  public:
-  // `segment_end`: the segments after this one and before it come next and are prefetched.
   SegmentPass(const AttentionTile& tile, const TileScratch& scratch, int segment, int segment_end,
               AttentionState state)
-      : tile_(tile), scratch_(scratch), state_(state), out_stride_((tile.head_dim + 15) / 16 * 16) {
-    const int64_t base = static_cast<int64_t>(segment) * kSegment;
-    first_row_ = tile.row_count;
-    for (int r = tile.row_count - 1; r >= 0; --r) {
-      const int64_t sees = tile.position + (tile.row_begin + r) / tile.group + 1 - base;
-      if (sees <= 0) break;
-      scratch.visible[r] = sees < kSegment ? static_cast<int32_t>(sees) : kSegment;
-      first_row_ = r;
-    }
-    visible_ = scratch.visible[tile.row_count - 1];
-    blocks_ = tile.blocks + segment * kSegmentBlocks;
-    block_count_ = (visible_ + kBlock - 1) / kBlock;
-    if (segment + 1 < segment_end) {
-      const int64_t last = tile.position + (tile.row_begin + tile.row_count - 1) / tile.group;
-      const int64_t after = last / kBlock + 1 - (segment + 1) * kSegmentBlocks;
-      next_block_count_ = after < kSegmentBlocks ? static_cast<int>(after) : kSegmentBlocks;
-    }
-    row_tiles_ = RowTiles(tile.row_count - first_row_);
+      : tile_(tile),
+        scratch_(scratch),
+        state_(state),
+        rows_(tile, scratch, segment, segment_end),
+        out_stride_((tile.head_dim + 15) / 16 * 16) {
+    row_tiles_ = RowTiles(tile.row_count - rows_.first_row);
     packed_ = row_tiles_ > 1 || tile.head_dim % 16 != 0;
-    vectors_max_ = packed_ ? kTileVectors : MaxVectors(tile.row_count - first_row_);
+    vectors_max_ = packed_ ? kTileVectors : MaxVectors(tile.row_count - rows_.first_row);
   }
 
   // The first segment of a state starts it, later ones are merged into it.
   void Start() {
     Scores();
-    for (int r = first_row_; r < tile_.row_count; ++r) {
-      SoftmaxRow(r);
-      state_.max[r] = scratch_.part_max[r];
-      state_.sum[r] = scratch_.part_sum[r];
-    }
+    for (int r = rows_.first_row; r < tile_.row_count; ++r) SoftmaxRow(scratch_, r);
+    StartState(scratch_, state_, rows_.first_row, tile_.row_count);
     Outputs(nullptr, nullptr);
   }
 
   void Merge() {
     Scores();
-    for (int r = first_row_; r < tile_.row_count; ++r) SoftmaxRow(r);
-    // Sixteen rows at once; lanes past the last row are of no use and no harm.
-    for (int r = first_row_; r < tile_.row_count; r += 16) {
-      const F32x16 old_max = Load(state_.max + r), part_max = Load(scratch_.part_max + r);
-      const F32x16 max = Max(old_max, part_max);
-      const F32x16 a = Exp(Sub(old_max, max)), b = Exp(Sub(part_max, max));
-      Store(state_.max + r, max);
-      Store(state_.sum + r, Fma(Load(state_.sum + r), a, Mul(Load(scratch_.part_sum + r), b)));
-      Store(scratch_.old_scale + r, a);
-      Store(scratch_.part_scale + r, b);
-    }
+    for (int r = rows_.first_row; r < tile_.row_count; ++r) SoftmaxRow(scratch_, r);
+    MergeState(scratch_, state_, rows_.first_row, tile_.row_count);
     Outputs(scratch_.old_scale, scratch_.part_scale);
   }
 
  private:
   const Kv* KeyBlock(int i) const {
-    return reinterpret_cast<const Kv*>(blocks_[i] + tile_.k_offset);
+    return reinterpret_cast<const Kv*>(rows_.blocks[i] + tile_.k_offset);
   }
   const Kv* ValueBlock(int i) const {
-    return reinterpret_cast<const Kv*>(blocks_[i] + tile_.v_offset);
+    return reinterpret_cast<const Kv*>(rows_.blocks[i] + tile_.v_offset);
   }
 
   int64_t BlockBytes() const { return sizeof(Kv) * kBlock * tile_.head_dim; }
 
   // Meanwhile the segment's V is prefetched.
   void Scores() {
-    AheadCursor ahead(blocks_, block_count_, tile_.v_offset, BlockBytes(),
-                      block_count_ * row_tiles_ * kBlock / (16 * vectors_max_));
-    for (int i = 0; i < block_count_; ++i) {
+    AheadCursor ahead(rows_.blocks, rows_.block_count, tile_.v_offset, BlockBytes(),
+                      rows_.block_count * row_tiles_ * kBlock / (16 * vectors_max_));
+    for (int i = 0; i < rows_.block_count; ++i) {
       if (packed_) {
         PackKeys(KeyBlock(i));
         for (int n = 0; n < kBlock; n += kPanelWidth) {
@@ -90,7 +65,7 @@ class SegmentPass {
                                          i * kBlock + n, ahead);
         }
       } else {
-        WithRows(tile_.row_count - first_row_, [&](auto rows) {
+        WithRows(tile_.row_count - rows_.first_row, [&](auto rows) {
           constexpr int N = MaxVectors(decltype(rows)::value);
           for (int n = 0; n < kBlock; n += 16 * N)
             ScoreRowTiles<N, StreamLines(N)>(KeyBlock(i) + n, kBlock, i * kBlock + n, ahead);
@@ -102,7 +77,7 @@ class SegmentPass {
   // Scores of all rows that see key `first_key` of the segment or later ones, for 16 N keys.
   template <int N, int kLines, typename B>
   void ScoreRowTiles(const B* k, int64_t ldk, int first_key, AheadCursor& ahead) {
-    ForRowTiles(first_row_, tile_.row_count, [&](int first, int count) {
+    ForRowTiles(rows_.first_row, tile_.row_count, [&](int first, int count) {
       const Ahead next = ahead.Next(tile_.head_dim, kLines, k);
       if (scratch_.visible[first + count - 1] <= first_key) return;
       WithRows(count, [&](auto rows) {
@@ -126,30 +101,6 @@ class SegmentPass {
     return rows == 1 || kTileVectors == 4 ? 4 : rows <= 3 ? 2 : kTileVectors;
   }
 
-  // scores -> p of one row, with its maximum and sum.
-  void SoftmaxRow(int r) {
-    float* s = scratch_.scores + r * kScoreStride;
-    const int visible = scratch_.visible[r], whole = visible / 16 * 16, tail = visible - whole;
-    const Mask16 in_tail = FirstLanes(tail);
-    F32x16 lanes = Set(-__builtin_inff());
-    for (int i = 0; i < whole; i += 16) lanes = Max(Load(s + i), lanes);
-    if (tail > 0) lanes = Max(Select(in_tail, Load(s + whole), Set(-__builtin_inff())), lanes);
-    const float max = ReduceMax(lanes);
-    F32x16 sum = Zero();
-    for (int i = 0; i < whole; i += 16) {
-      const F32x16 p = Exp(Sub(Load(s + i), Set(max)));
-      Store(s + i, p);
-      sum = Add(sum, p);
-    }
-    if (tail > 0) {
-      const F32x16 p = Select(in_tail, Exp(Sub(Load(s + whole), Set(max))), Zero());
-      Store(s + whole, p);
-      sum = Add(sum, p);
-    }
-    scratch_.part_max[r] = max;
-    scratch_.part_sum[r] = ReduceAdd(sum);
-  }
-
   // 4, 2 or 1 vectors, at most `vectors_max_` and what is left of the columns.
   int VectorsAt(int column) const {
     const int vectors = Smaller(vectors_max_, (out_stride_ - column) / 16);
@@ -158,8 +109,8 @@ class SegmentPass {
 
   // Meanwhile the next segment's K is prefetched.
   void Outputs(const float* old_scale, const float* part_scale) {
-    AheadCursor ahead(blocks_ + kSegmentBlocks, next_block_count_, tile_.k_offset, BlockBytes(),
-                      row_tiles_ * out_stride_ / (16 * vectors_max_));
+    AheadCursor ahead(rows_.blocks + kSegmentBlocks, rows_.next_block_count, tile_.k_offset,
+                      BlockBytes(), row_tiles_ * out_stride_ / (16 * vectors_max_));
     for (int column = 0; column < out_stride_;) {
       if (packed_ && column % kBlock == 0) PackValues(column);
       const int vectors = VectorsAt(column);
@@ -186,7 +137,7 @@ class SegmentPass {
       OutputRowTiles<N, 1>(v, column, old_scale, part_scale, ahead);
     } else {
       Values<Kv> v;
-      for (int i = 0; i < block_count_; ++i) v.block[i] = ValueBlock(i) + column;
+      for (int i = 0; i < rows_.block_count; ++i) v.block[i] = ValueBlock(i) + column;
       v.ld = tile_.head_dim;
       OutputRowTiles<N, StreamLines(N)>(v, column, old_scale, part_scale, ahead);
     }
@@ -195,7 +146,7 @@ class SegmentPass {
   template <int N, int kLines, typename B>
   void OutputRowTiles(const Values<B>& v, int column, const float* old_scale,
                       const float* part_scale, AheadCursor& ahead) {
-    ForRowTiles(first_row_, tile_.row_count, [&](int first, int count) {
+    ForRowTiles(rows_.first_row, tile_.row_count, [&](int first, int count) {
       const bool merge = old_scale != nullptr;
       const OutputRows rows{.p = scratch_.scores + first * kScoreStride,
                             .visible = scratch_.visible + first,
@@ -224,7 +175,8 @@ class SegmentPass {
   }
 
   // Up to 64 columns of the segment's V in float32, zero past head_dim: panels of 16 VectorsAt()
-  // columns, [visible_][16 VectorsAt()], each kSegment floats per column behind the one before.
+  // columns, [rows_.visible][16 VectorsAt()], each kSegment floats per column behind the one
+  // before.
   void PackValues(int column) {
     const int columns = Smaller(kBlock, out_stride_ - column);
     int offset[4], stride[4];
@@ -236,7 +188,7 @@ class SegmentPass {
       }
       c += 16 * vectors;
     }
-    for (int key = 0; key < visible_; ++key) {
+    for (int key = 0; key < rows_.visible; ++key) {
       const Kv* from = ValueBlock(key / kBlock) + (key % kBlock) * tile_.head_dim + column;
       for (int n = 0; n < columns / 16; ++n) {
         const int left = tile_.head_dim - column - 16 * n;
@@ -249,15 +201,11 @@ class SegmentPass {
   const AttentionTile& tile_;
   const TileScratch& scratch_;
   AttentionState state_;
+  SegmentRows rows_;
   int out_stride_;
-  int first_row_;  // rows before it do not see the segment
-  int visible_;    // keys of the segment the last row sees
   int row_tiles_;
   bool packed_;
   int vectors_max_;
-  const std::byte* const* blocks_;  // [block_count_ + next_block_count_], this segment's and next
-  int block_count_;
-  int next_block_count_ = 0;
 };
 
 // q of all rows, times scale.
@@ -273,13 +221,38 @@ inline void LoadQ(const AttentionTile& tile, const TileScratch& scratch) {
   }
 }
 
-template <typename Kv>
+template <typename Pass>
 void RunTile(const AttentionTile& tile, const TileScratch& scratch) {
   const int64_t last = tile.position + (tile.row_begin + tile.row_count - 1) / tile.group;
   const int end = static_cast<int>(last / kSegment) + 1;
-  SegmentPass<Kv>(tile, scratch, 0, end, scratch.state).Start();
+  Pass(tile, scratch, 0, end, scratch.state).Start();
   for (int segment = 1; segment < end; ++segment)
-    SegmentPass<Kv>(tile, scratch, segment, end, scratch.state).Merge();
+    Pass(tile, scratch, segment, end, scratch.state).Merge();
+}
+
+// fn(Type<Pass>{}) with the pass of the tile's KV type.
+template <typename Pass>
+struct Type {
+  using type = Pass;
+};
+template <typename Fn>
+CAIRN_SIMD void WithPass(KvType kv_type, Fn fn) {
+  switch (kv_type) {
+    case KvType::kF32:
+      return fn(Type<SegmentPass<float>>{});
+    case KvType::kF16:
+      return fn(Type<SegmentPass<uint16_t>>{});
+    case KvType::kQ8_0:
+      return fn(Type<Int8SegmentPass>{});
+  }
+}
+
+inline void LoadRows(const AttentionTile& tile, const TileScratch& scratch) {
+  if (tile.kv_type == KvType::kQ8_0) {
+    LoadInt8Q(tile, scratch);
+  } else {
+    LoadQ(tile, scratch);
+  }
 }
 
 inline void FinishRow(const AttentionTile& tile, AttentionState state, int r) {
@@ -297,12 +270,8 @@ inline void FinishRow(const AttentionTile& tile, AttentionState state, int r) {
 
 inline void AttendTile(const AttentionTile& tile, float* scratch_floats) {
   const TileScratch scratch = CarveTileScratch(scratch_floats, tile.head_dim);
-  LoadQ(tile, scratch);
-  if (tile.kv_half) {
-    RunTile<uint16_t>(tile, scratch);
-  } else {
-    RunTile<float>(tile, scratch);
-  }
+  LoadRows(tile, scratch);
+  WithPass(tile.kv_type, [&](auto pass) { RunTile<typename decltype(pass)::type>(tile, scratch); });
   for (int r = 0; r < tile.row_count; ++r) FinishRow(tile, scratch.state, r);
 }
 
@@ -313,18 +282,16 @@ inline AttentionState PartAt(AttentionState parts, size_t offset) {
 inline void AttendSegments(const AttentionTile& tile, int segment_begin, int segment_end,
                            AttentionState parts, size_t part_floats, float* scratch_floats) {
   const TileScratch scratch = CarveTileScratch(scratch_floats, tile.head_dim);
-  LoadQ(tile, scratch);
+  LoadRows(tile, scratch);
   for (int segment = segment_begin; segment < segment_end; ++segment) {
     const AttentionState part = PartAt(parts, (segment - segment_begin) * part_floats);
-    if (tile.kv_half) {
-      SegmentPass<uint16_t>(tile, scratch, segment, segment_end, part).Start();
-    } else {
-      SegmentPass<float>(tile, scratch, segment, segment_end, part).Start();
-    }
+    WithPass(tile.kv_type, [&](auto pass) {
+      typename decltype(pass)::type(tile, scratch, segment, segment_end, part).Start();
+    });
   }
 }
 
-// The same formula as SegmentPass::Merge.
+// The same formula as MergeState and the output tiles.
 inline void MergePart(AttentionState state, AttentionState part, int64_t out_stride, int r) {
   const F32x16 old_max = Set(state.max[r]), part_max = Set(part.max[r]);
   const F32x16 max = Max(old_max, part_max);
@@ -378,10 +345,13 @@ void StoreRows(const StoreTile& tile) {
 }
 
 inline void StoreKvRows(const StoreTile& tile) {
-  if (tile.kv_half) {
-    StoreRows<uint16_t>(tile);
-  } else {
-    StoreRows<float>(tile);
+  switch (tile.kv_type) {
+    case KvType::kF32:
+      return StoreRows<float>(tile);
+    case KvType::kF16:
+      return StoreRows<uint16_t>(tile);
+    case KvType::kQ8_0:
+      return StoreInt8Rows(tile);
   }
 }
 

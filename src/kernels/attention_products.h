@@ -56,12 +56,12 @@ CAIRN_SIMD void WithRows(int rows, Fn fn) {
   }
 }
 
-inline int RowTiles(int rows) { return (rows + kRowTile - 1) / kRowTile; }
+inline int RowTiles(int rows, int max = kRowTile) { return (rows + max - 1) / max; }
 
-// Calls fn(first, count) for register tiles of at most kRowTile rows, as equal as can be.
-template <typename Fn>
+// Calls fn(first, count) for register tiles of at most kMax rows, as equal as can be.
+template <int kMax = kRowTile, typename Fn>
 CAIRN_SIMD void ForRowTiles(int begin, int end, Fn fn) {
-  const int tiles = RowTiles(end - begin);
+  const int tiles = RowTiles(end - begin, kMax);
   for (int t = 0; t < tiles; ++t) {
     const int first = begin + (end - begin) * t / tiles;
     fn(first, begin + (end - begin) * (t + 1) / tiles - first);

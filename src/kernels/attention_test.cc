@@ -18,6 +18,7 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr KvType kKvTypes[] = {KvType::kF32, KvType::kF16, KvType::kQ8_0};
 
 AttentionShape Shape(int heads, int kv_heads, int head_dim, KvType type) {
   return {heads, kv_heads, head_dim, 1.0f / std::sqrt(static_cast<float>(head_dim)), type};
@@ -161,10 +162,38 @@ double RoundToHalf(double x) {
   return std::clamp(std::nearbyint(x / quantum) * quantum, -65504.0, 65504.0);
 }
 
-// Softmax attention in double over K and V as the store rounds them. Returns the largest error
-// relative to its bound.
-double ErrorShareOfBound(const AttentionShape& shape, const Sequence& s) {
+// Rounds each run of `group` values of rows of head_dim to int8 times a bfloat16 scale, by the
+// formula of attention.h.
+void RoundToInt8(std::vector<float>& values, int head_dim, int group) {
+  for (size_t row = 0; row < values.size(); row += head_dim) {
+    for (int begin = 0; begin < head_dim; begin += group) {
+      const int n = std::min(group, head_dim - begin);
+      float* x = &values[row + begin];
+      float amax = 0;
+      for (int i = 0; i < n; ++i) amax = std::max(amax, std::fabs(x[i]));
+      float scale = amax / 127;
+      uint32_t bits;
+      std::memcpy(&bits, &scale, sizeof bits);
+      bits = (bits + 0xffff) / 0x10000 * 0x10000;
+      std::memcpy(&scale, &bits, sizeof bits);
+      for (int i = 0; i < n; ++i) x[i] = scale * std::nearbyintf(x[i] * (1 / scale));
+    }
+  }
+}
+
+// Softmax attention in double over K and V as the store rounds them (and q, for q8_0). Returns the
+// largest error relative to its bound.
+double ErrorShareOfBound(const AttentionShape& shape, const Sequence& sequence) {
   auto kv = [&](float x) { return shape.kv_type == KvType::kF16 ? RoundToHalf(x) : x; };
+  Sequence s = sequence;
+  const bool int8 = shape.kv_type == KvType::kQ8_0;
+  if (int8) {
+    for (float& x : s.q) x *= shape.scale;
+    RoundToInt8(s.q, shape.head_dim, 32);
+    for (float& x : s.q) x /= shape.scale;
+    RoundToInt8(s.k, shape.head_dim, 32);
+    RoundToInt8(s.v, shape.head_dim, shape.head_dim);
+  }
   const int hd = shape.head_dim, group = shape.heads / shape.kv_heads;
   constexpr double kEps = 0x1p-24;
   double worst = 0;
@@ -200,8 +229,11 @@ double ErrorShareOfBound(const AttentionShape& shape, const Sequence& s) {
       // and three per merge. Numerator and denominator each: hence 2.
       const double score_error = (hd + 1) * kEps * magnitude;
       const double p_error = score_error + 2 * (max - min) * kEps + 4 * kEps;
-      const double bound =
+      double bound =
           2 * v_max * (p_error + (p + 1 + 3 * (p / kSegmentPositions + 1)) * kEps) * 1.01;
+      // q8_0: each w' is off by half a step, 1 / 65534 of the largest p * v_scale; v_max has 127 of
+      // v_scale, and the sum of p is at least 1. Three more roundings a segment.
+      if (int8) bound += v_max * ((p + 1) / 65534.0 + 6 * kEps) * 1.01;
       for (int d = 0; d < hd; ++d) {
         const double error = std::fabs(s.out[(p * shape.heads + h) * hd + d] - expect[d] / sum);
         worst = std::max(worst, error / bound);
@@ -226,7 +258,7 @@ constexpr ShapeCase kShapes[] = {
 TEST(AttentionTest, LevelsAreEqualInBits) {
   uint32_t seed = 1;
   for (const ShapeCase& c : kShapes) {
-    for (KvType type : {KvType::kF32, KvType::kF16}) {
+    for (KvType type : kKvTypes) {
       const AttentionShape shape = Shape(c.heads, c.kv_heads, c.head_dim, type);
       std::vector<Sequence> base = {RandomSequence(shape, c.length, ++seed),
                                     RandomSequence(shape, c.length / 2 + 1, ++seed)};
@@ -249,7 +281,7 @@ TEST(AttentionTest, LevelsAreEqualInBits) {
 TEST(AttentionTest, EverySplitBatchAndThreadCountGivesTheBitsOfTheWhole) {
   uint32_t seed = 100;
   for (const ShapeCase& c : kShapes) {
-    for (KvType type : {KvType::kF32, KvType::kF16}) {
+    for (KvType type : kKvTypes) {
       const AttentionShape shape = Shape(c.heads, c.kv_heads, c.head_dim, type);
       std::vector<Sequence> base = {RandomSequence(shape, c.length, ++seed),
                                     RandomSequence(shape, c.length / 3 + 1, ++seed),
@@ -271,25 +303,27 @@ TEST(AttentionTest, EverySplitBatchAndThreadCountGivesTheBitsOfTheWhole) {
 
 // One row at a long context is cut into segments; 64 parts a thread make waves beyond 16,384.
 TEST(AttentionTest, LongDecodeInWavesEqualsAWholeTile) {
-  const AttentionShape shape = Shape(2, 1, 16, KvType::kF16);
-  Sequence base = RandomSequence(shape, 16900, 7);
-  std::vector<Sequence> whole = {base};
-  // The last 40 rows make tiles too large to be cut.
-  RunSteps(shape, whole, {{{0, 16860}}, {{0, 40}}}, {});
-  const size_t begin = 16860 * 32;
-  for (int threads : {1, 3}) {
-    std::vector<Sequence> decode = {base};
-    std::vector<Step> steps = {{{0, 16860}}};
-    for (int i = 0; i < 40; ++i) steps.push_back({{0, 1}});
-    RunSteps(shape, decode, steps, {.threads = threads});
-    EXPECT_EQ(std::memcmp(&decode[0].out[begin], &whole[0].out[begin], 40 * 32 * 4), 0);
+  for (KvType type : {KvType::kF16, KvType::kQ8_0}) {
+    const AttentionShape shape = Shape(2, 1, 16, type);
+    Sequence base = RandomSequence(shape, 16900, 7);
+    std::vector<Sequence> whole = {base};
+    // The last 40 rows make tiles too large to be cut.
+    RunSteps(shape, whole, {{{0, 16860}}, {{0, 40}}}, {});
+    const size_t begin = 16860 * 32;
+    for (int threads : {1, 3}) {
+      std::vector<Sequence> decode = {base};
+      std::vector<Step> steps = {{{0, 16860}}};
+      for (int i = 0; i < 40; ++i) steps.push_back({{0, 1}});
+      RunSteps(shape, decode, steps, {.threads = threads});
+      EXPECT_EQ(std::memcmp(&decode[0].out[begin], &whole[0].out[begin], 40 * 32 * 4), 0);
+    }
   }
 }
 
 TEST(AttentionTest, AgreesWithDoubleOracle) {
   uint32_t seed = 300;
   for (const ShapeCase& c : kShapes) {
-    for (KvType type : {KvType::kF32, KvType::kF16}) {
+    for (KvType type : kKvTypes) {
       const AttentionShape shape = Shape(c.heads, c.kv_heads, c.head_dim, type);
       Sequence s = RandomSequence(shape, c.length, ++seed);
       RunWhole(shape, s, {});
@@ -300,18 +334,20 @@ TEST(AttentionTest, AgreesWithDoubleOracle) {
 
 // Later segments with much larger or much smaller scores: the merge rescales in both directions.
 TEST(AttentionTest, MergesSegmentsOfVeryDifferentScores) {
-  const AttentionShape shape = Shape(4, 2, 16, KvType::kF32);
-  Sequence s = RandomSequence(shape, 1100, 11);
-  for (int64_t p = 0; p < s.length; ++p) {
-    const float factor = p / kSegmentPositions % 2 == 0 ? 0.1f : 6.0f;
-    for (int i = 0; i < 32; ++i) s.k[p * 32 + i] *= factor;
+  for (KvType type : {KvType::kF32, KvType::kQ8_0}) {
+    const AttentionShape shape = Shape(4, 2, 16, type);
+    Sequence s = RandomSequence(shape, 1100, 11);
+    for (int64_t p = 0; p < s.length; ++p) {
+      const float factor = p / kSegmentPositions % 2 == 0 ? 0.1f : 6.0f;
+      for (int i = 0; i < 32; ++i) s.k[p * 32 + i] *= factor;
+    }
+    RunWhole(shape, s, {.threads = 2});
+    EXPECT_LE(ErrorShareOfBound(shape, s), 1.0);
   }
-  RunWhole(shape, s, {.threads = 2});
-  EXPECT_LE(ErrorShareOfBound(shape, s), 1.0);
 }
 
 TEST(AttentionTest, UnusedRowsOfTheStoreNeverChangeABit) {
-  for (KvType type : {KvType::kF32, KvType::kF16}) {
+  for (KvType type : kKvTypes) {
     const AttentionShape shape = Shape(4, 2, 24, type);
     std::vector<Sequence> base = {RandomSequence(shape, 530, 21)};
     const std::vector<Step> steps = RandomSteps(base, 70, 22);
@@ -383,6 +419,63 @@ TEST(StoreKvTest, RoundsToHalfAndTransposesKeys) {
       }
     }
   }
+}
+
+TEST(StoreKvTest, Int8IsTheNearestMultipleOfItsScale) {
+  const AttentionShape shape = Shape(2, 2, 40, KvType::kQ8_0);
+  Sequence s = RandomSequence(shape, 100, 71);
+  for (int i = 0; i < 40; ++i) {
+    s.k[i] = 0;                                  // a zero row
+    s.v[i] = (i % 2 == 0 ? 1 : -1) * 0x1p-110f;  // below the smallest scale
+    s.k[80 + i] = 3e38f * (i % 3 - 1);           // the largest ones
+    s.v[80 + i] = i == 7 ? 50.0f : 0.01f;        // one that spoils its row
+  }
+  Sequence rounded = s;
+  RoundToInt8(rounded.k, 40, 32);
+  RoundToInt8(rounded.v, 40, 40);
+  for (int i = 0; i < 40; ++i) rounded.k[i] = rounded.v[i] = 0;
+  for (CpuLevel level : SupportedCpuLevels()) {
+    std::vector<Sequence> one = {s};
+    const auto store = RunSteps(shape, one, {{{0, 37}}, {{0, 63}}}, {.level = level});
+    for (int64_t p = 0; p < 100; ++p) {
+      for (int h = 0; h < 2; ++h) {
+        const std::byte* head = store.data() + p / 64 * 2 * shape.layer_bytes() +
+                                shape.layer_bytes() + h * shape.head_bytes();
+        for (int d = 0; d < 40; ++d) {
+          const size_t i = (p * 2 + h) * 40 + d;
+          EXPECT_EQ(StoredKey(shape, head, p % 64, d), rounded.k[i]) << p << " " << d;
+          EXPECT_EQ(StoredValue(shape, head, p % 64, d), rounded.v[i]) << p << " " << d;
+        }
+      }
+    }
+  }
+}
+
+// A NaN or infinity in a row of K or V makes later rows NaN, and no earlier one.
+TEST(AttentionTest, Int8StoreKeepsNanAndInfinityApart) {
+  for (CpuLevel level : SupportedCpuLevels()) {
+    for (const float bad : {kNan, kInf, -kInf}) {
+      for (const bool in_v : {false, true}) {
+        const AttentionShape shape = Shape(3, 1, 48, KvType::kQ8_0);
+        Sequence clean = RandomSequence(shape, 90, 81);
+        Sequence poisoned = clean;
+        (in_v ? poisoned.v : poisoned.k)[70 * 48 + 33] = bad;
+        RunWhole(shape, clean, {.level = level});
+        RunWhole(shape, poisoned, {.level = level});
+        const size_t before = 70 * 3 * 48;
+        EXPECT_EQ(std::memcmp(clean.out.data(), poisoned.out.data(), before * 4), 0);
+        for (size_t i = before; i < poisoned.out.size(); ++i)
+          ASSERT_TRUE(std::isnan(poisoned.out[i])) << i;
+      }
+    }
+  }
+}
+
+TEST(StoreKvTest, BytesPerPosition) {
+  EXPECT_EQ(Shape(8, 2, 256, KvType::kF32).layer_bytes() / kBlockPositions, 4096u);
+  EXPECT_EQ(Shape(8, 2, 256, KvType::kF16).layer_bytes() / kBlockPositions, 2048u);
+  EXPECT_EQ(Shape(8, 2, 256, KvType::kQ8_0).layer_bytes() / kBlockPositions, 2u * (256 + 16 + 258));
+  EXPECT_EQ(Shape(1, 1, 24, KvType::kQ8_0).layer_bytes() / kBlockPositions, 24u + 2 + 26);
 }
 
 TEST(StoreKvTest, NanStaysNan) {

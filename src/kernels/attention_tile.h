@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/kv_type.h"
+
 namespace cairn {
 
 inline constexpr int kHeadDimMax = 512;
@@ -17,7 +19,7 @@ inline constexpr int kAttentionPartRowsMax = 12;  // of a tile whose segments ar
 struct AttentionTile {
   const std::byte* const* blocks;  // of the sequence
   size_t k_offset, v_offset;       // bytes in a block: K and V of this layer and KV head
-  bool kv_half;                    // f16 or f32
+  KvType kv_type;
   int head_dim;
   int group;  // query heads per KV head
   float scale;
@@ -80,9 +82,9 @@ struct StoreTile {
   int64_t ldk;
   const float* v;
   int64_t ldv;
-  std::byte* k_block;  // [head_dim][64]
-  std::byte* v_block;  // [64][head_dim]
-  bool kv_half;
+  std::byte* k_block;  // of the KV head, as attention.h lays it out
+  std::byte* v_block;
+  KvType kv_type;
   int head_dim;
   int slot_begin, row_count;  // positions in the block
 };

@@ -7,17 +7,6 @@
 namespace cairn {
 namespace {
 
-float ReadKv(KvType type, const std::byte* values, int64_t index) {
-  if (type == KvType::kF32) {
-    float value;
-    std::memcpy(&value, values + index * 4, sizeof value);
-    return value;
-  }
-  uint16_t half;
-  std::memcpy(&half, values + index * 2, sizeof half);
-  return HalfToFloat(half);
-}
-
 // Value heads are tiled over the key heads in GGUF; the checkpoint groups them by key head.
 int64_t CheckpointHead(const GatedDeltaShape& shape, int64_t head) {
   if (shape.map == DeltaHeadMap::kGrouped) return head;
@@ -36,16 +25,14 @@ std::vector<StateTensor> ExportKv(int layer, const AttentionShape& shape, RopePa
   StateTensor v{tag + "v", {heads, tokens, d}, std::vector<float>(heads * tokens * d)};
   for (int64_t h = 0; h < heads; ++h) {
     for (int64_t t = 0; t < tokens; ++t) {
-      // In a block, for each head: K [d][64], then V [64][d].
-      const std::byte* head = blocks[t / kBlockPositions] + kv_offset +
-                              2 * h * d * kBlockPositions * KvTypeBytes(shape.kv_type);
-      const int64_t row = t % kBlockPositions;
+      const std::byte* head = blocks[t / kBlockPositions] + kv_offset + h * shape.head_bytes();
+      const int slot = static_cast<int>(t % kBlockPositions);
       for (int64_t i = 0; i < d; ++i) {
         // GGUF llama keeps a pair of the rotation side by side, the checkpoint half a head apart.
         const int64_t to = pairs == RopePairs::kInterleaved ? i % 2 * (d / 2) + i / 2 : i;
         const int64_t out = (h * tokens + t) * d;
-        k.data[out + to] = ReadKv(shape.kv_type, head, i * kBlockPositions + row);
-        v.data[out + i] = ReadKv(shape.kv_type, head, (kBlockPositions + row) * d + i);
+        k.data[out + to] = StoredKey(shape, head, slot, static_cast<int>(i));
+        v.data[out + i] = StoredValue(shape, head, slot, static_cast<int>(i));
       }
     }
   }

@@ -21,35 +21,24 @@ class HeadReader {
  public:
   HeadReader(const AttentionShape& shape, const AttentionSlice& slice, int head)
       : shape_(shape), slice_(slice) {
-    const size_t head_bytes =
-        static_cast<size_t>(shape.head_dim) * kBlockPositions * KvTypeBytes(shape.kv_type);
     const int kv_head = head / (shape.heads / shape.kv_heads);
-    k_offset_ = slice.layer_offset + 2 * head_bytes * static_cast<size_t>(kv_head);
-    v_offset_ = k_offset_ + head_bytes;
+    offset_ = slice.layer_offset + shape.head_bytes() * static_cast<size_t>(kv_head);
   }
   float K(int64_t position, int d) const {
-    return Read(position, k_offset_, d * kBlockPositions + position % kBlockPositions);
+    return StoredKey(shape_, Head(position), static_cast<int>(position % kBlockPositions), d);
   }
   float V(int64_t position, int d) const {
-    return Read(position, v_offset_, position % kBlockPositions * shape_.head_dim + d);
+    return StoredValue(shape_, Head(position), static_cast<int>(position % kBlockPositions), d);
   }
 
  private:
-  float Read(int64_t position, size_t offset, int64_t index) const {
-    const std::byte* base = slice_.blocks[static_cast<size_t>(position / kBlockPositions)] + offset;
-    if (shape_.kv_type == KvType::kF32) {
-      float value;
-      std::memcpy(&value, base + index * 4, sizeof value);
-      return value;
-    }
-    uint16_t half;
-    std::memcpy(&half, base + index * 2, sizeof half);
-    return HalfToFloat(half);
+  const std::byte* Head(int64_t position) const {
+    return slice_.blocks[static_cast<size_t>(position / kBlockPositions)] + offset_;
   }
 
   const AttentionShape& shape_;
   const AttentionSlice& slice_;
-  size_t k_offset_, v_offset_;
+  size_t offset_;
 };
 
 // Running (max, sum, output) over segments of keys.

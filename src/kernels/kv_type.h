@@ -1,0 +1,8 @@
+// Plain type shared with files compiled for one instruction set; includes nothing.
+#pragma once
+
+namespace cairn {
+
+enum class KvType { kF32, kF16, kQ8_0 };
+
+}  // namespace cairn
