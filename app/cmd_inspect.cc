@@ -33,7 +33,7 @@ std::string Types(const ModelFacts& facts) {
   return text;
 }
 
-Report Describe(const GgufFile& file, const ModelFacts& f, const InspectFlags& flags) {
+Report Describe(const ModelFile& file, const ModelFacts& f, const InspectFlags& flags) {
   const int64_t context = flags.context > 0 ? flags.context : f.trained_context_length;
   const uint64_t kv_bytes = f.kv_bytes_per_token * static_cast<uint64_t>(context);
   const uint64_t total = f.weight_bytes + kv_bytes + f.checkpoint_bytes;

@@ -5,13 +5,13 @@
 namespace cairn {
 namespace {
 
-Result<std::vector<std::string>> Strings(const GgufFile& file, const std::string& key) {
+Result<std::vector<std::string>> Strings(const ModelFile& file, const std::string& key) {
   ASSIGN_OR_RETURN(const auto views, file.GetStringArray(key));
   return std::vector<std::string>(views.begin(), views.end());
 }
 
 // A token id, or nullopt where the file has none or one outside the vocabulary.
-Result<std::optional<Token>> FindToken(const GgufFile& file, const std::string& name,
+Result<std::optional<Token>> FindToken(const ModelFile& file, const std::string& name,
                                        size_t vocab_size) {
   ASSIGN_OR_RETURN(const auto id, file.FindI64("tokenizer.ggml." + name + "_token_id"));
   if (!id || *id < 0 || *id >= static_cast<int64_t>(vocab_size)) return std::optional<Token>();
@@ -20,7 +20,7 @@ Result<std::optional<Token>> FindToken(const GgufFile& file, const std::string& 
 
 }  // namespace
 
-Result<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file) {
+Result<TokenizerSpec> ReadTokenizerSpec(const ModelFile& file) {
   TokenizerSpec spec;
   const std::string prefix = "tokenizer.ggml.";
   ASSIGN_OR_RETURN(const auto model, file.GetString(prefix + "model"));

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "base/status.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 #include "text/tokenizer.h"
 
 namespace cairn {
 
 // Errors: DataLoss (missing or broken keys), Unsupported (a tokenizer model this version does not
 // know).
-Result<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file);
+Result<TokenizerSpec> ReadTokenizerSpec(const ModelFile& file);
 
 }  // namespace cairn

@@ -30,7 +30,7 @@ Weights::Progress TerminalProgress() {
 }
 
 // --chat-template: the name of a file, or the template itself; else the model's own, else ChatML.
-Result<std::string> TemplateSource(const GgufFile& file, const std::string& flag) {
+Result<std::string> TemplateSource(const ModelFile& file, const std::string& flag) {
   std::string source;
   std::error_code ec;
   if (!flag.empty() && flag.find('{') == std::string::npos) {

@@ -73,4 +73,19 @@ std::string FormatSize(uint64_t bytes) {
   return text;
 }
 
+std::string QuoteForMessage(std::string_view text) {
+  constexpr size_t kQuotedBytesMax = 80;
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string quoted = "'";
+  for (const char c : text.substr(0, kQuotedBytesMax)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      quoted += c;
+    } else {
+      quoted += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return quoted + (text.size() > kQuotedBytesMax ? "...'" : "'");
+}
+
 }  // namespace cairn

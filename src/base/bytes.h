@@ -56,4 +56,8 @@ Result<uint64_t> ParseSize(std::string_view text);
 // 1536 -> "1.5 KiB"; for people.
 std::string FormatSize(uint64_t bytes);
 
+// A name from a file, quoted and shortened for a message: control bytes are escaped, so a hostile
+// name cannot write to a terminal.
+std::string QuoteForMessage(std::string_view text);
+
 }  // namespace cairn

@@ -19,7 +19,7 @@ std::string Key(std::string_view architecture, std::string_view key) {
   return std::string(architecture) + "." + std::string(key);
 }
 
-Result<float> ReadPositive(const GgufFile& file, const std::string& key, float fallback) {
+Result<float> ReadPositive(const ModelFile& file, const std::string& key, float fallback) {
   ASSIGN_OR_RETURN(const float value, file.GetF32Or(key, fallback));
   if (!std::isfinite(value) || value <= 0) {
     return DataLoss("[model] " + key + " is " + std::to_string(value) +
@@ -28,13 +28,13 @@ Result<float> ReadPositive(const GgufFile& file, const std::string& key, float f
   return value;
 }
 
-std::string ModelName(const GgufFile& file) {
+std::string ModelName(const ModelFile& file) {
   auto name = file.FindString("general.name");
   if (name.ok() && name->has_value() && !(*name)->empty()) return std::string(**name);
   return std::filesystem::path(file.path()).stem().string();
 }
 
-Status ReadRope(const GgufFile& file, std::string_view arch, DecoderConfig& config) {
+Status ReadRope(const ModelFile& file, std::string_view arch, DecoderConfig& config) {
   ASSIGN_OR_RETURN(const float base, ReadPositive(file, Key(arch, "rope.freq_base"), 10000.0f));
   config.rope_base = base;
   ASSIGN_OR_RETURN(config.rotary_dims, ReadSize(file, arch, "rope.dimension_count", 2,
@@ -54,7 +54,7 @@ Status ReadRope(const GgufFile& file, std::string_view arch, DecoderConfig& conf
   return {};
 }
 
-Status ReadHeads(const GgufFile& file, std::string_view arch, DecoderConfig& config) {
+Status ReadHeads(const ModelFile& file, std::string_view arch, DecoderConfig& config) {
   ASSIGN_OR_RETURN(config.heads, ReadSize(file, arch, "attention.head_count", 1, kHeadsMax));
   ASSIGN_OR_RETURN(config.kv_heads,
                    ReadSize(file, arch, "attention.head_count_kv", 1, kHeadsMax, config.heads));
@@ -89,7 +89,7 @@ AttentionShape DecoderConfig::attention_shape(KvType kv_type) const {
           .kv_type = kv_type};
 }
 
-Result<int> ReadSize(const GgufFile& file, std::string_view architecture, std::string_view key,
+Result<int> ReadSize(const ModelFile& file, std::string_view architecture, std::string_view key,
                      int min, int max, int fallback) {
   const std::string name = Key(architecture, key);
   ASSIGN_OR_RETURN(const auto found, file.FindI64(name));
@@ -104,7 +104,7 @@ Result<int> ReadSize(const GgufFile& file, std::string_view architecture, std::s
   return static_cast<int>(*found);
 }
 
-Result<DecoderConfig> ReadDecoderConfig(const GgufFile& file, std::string_view architecture) {
+Result<DecoderConfig> ReadDecoderConfig(const ModelFile& file, std::string_view architecture) {
   const std::string_view arch = architecture;
   DecoderConfig config;
   config.architecture = arch;
@@ -123,13 +123,13 @@ Result<DecoderConfig> ReadDecoderConfig(const GgufFile& file, std::string_view a
     return Unsupported("[model] mixture of experts (" + std::to_string(experts) +
                        " experts) is not in this version");
   }
-  ASSIGN_OR_RETURN(const GgufTensor* embedding, file.GetTensor("token_embd.weight"));
-  if (embedding->dims.size() != 2 || embedding->dims[1] < 1 || embedding->dims[1] > kVocabMax) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> embedding, file.TensorShape("token_embd.weight"));
+  if (embedding.size() != 2 || embedding[0] < 1 || embedding[0] > kVocabMax) {
     return DataLoss("[model] token_embd.weight is no matrix with 1 to " +
                     std::to_string(kVocabMax) + " rows");
   }
-  config.vocab_size = static_cast<int>(embedding->dims[1]);
-  config.tied = file.FindTensor("output.weight") == nullptr;
+  config.vocab_size = static_cast<int>(embedding[0]);
+  config.tied = !file.HasTensor("output.weight");
   return config;
 }
 

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "kernels/attention.h"
 #include "kernels/rope.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 #include "model/weights.h"
 
 namespace cairn {
@@ -45,11 +45,11 @@ struct DecoderConfig {
 
 // Errors: DataLoss (missing key, wrong type, out of range), Unsupported (a feature of the
 // architecture that this version does not compute).
-Result<DecoderConfig> ReadDecoderConfig(const GgufFile& file, std::string_view architecture);
+Result<DecoderConfig> ReadDecoderConfig(const ModelFile& file, std::string_view architecture);
 
 // The integer `architecture`.`key` within [min, max]; `fallback` if the key is absent and the
 // fallback is not negative.
-Result<int> ReadSize(const GgufFile& file, std::string_view architecture, std::string_view key,
+Result<int> ReadSize(const ModelFile& file, std::string_view architecture, std::string_view key,
                      int min, int max, int fallback = -1);
 
 // base^(-2i/n) / rope_scale for i < n / 2.

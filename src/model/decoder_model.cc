@@ -83,7 +83,7 @@ Status DecoderModel::LoadFrame(Weights& weights) {
   return {};
 }
 
-void DecoderModel::FinishLoad(const GgufFile& file, const Weights& weights,
+void DecoderModel::FinishLoad(const ModelFile& file, const Weights& weights,
                               const LoadOptions& options) {
   info_.name = config_.name;
   info_.architecture = config_.architecture;
@@ -101,13 +101,13 @@ void DecoderModel::FinishLoad(const GgufFile& file, const Weights& weights,
   info_.fingerprint = Fingerprint(file, weights);
 }
 
-uint64_t DecoderModel::Fingerprint(const GgufFile& file, const Weights& weights) const {
+uint64_t DecoderModel::Fingerprint(const ModelFile& file, const Weights& weights) const {
   Digest digest;
   digest.Add(uint64_t{kNumericsVersion});
   digest.Add(weights.Hash());
   // Hyperparameters that are not tensors: norm epsilons, head counts, intervals.
   const std::string prefix = config_.architecture + ".";
-  for (const GgufFile::Entry& entry : file.entries()) {
+  for (const ModelFile::Entry& entry : file.entries()) {
     if (!entry.key.starts_with(prefix)) continue;
     digest.Add(entry.key);
     digest.Add(

@@ -43,7 +43,7 @@ class DecoderModel : public Model {
   // Loading: the frame's tensors first, then the architecture's layers (AddNeeds for each), then
   // the facts that need all of them.
   Status LoadFrame(Weights& weights);
-  void FinishLoad(const GgufFile& file, const Weights& weights, const LoadOptions& options);
+  void FinishLoad(const ModelFile& file, const Weights& weights, const LoadOptions& options);
 
   Step Begin(const KernelContext& ctx, const ForwardBatch& batch, Workspace& workspace) const;
   // normed = RMSNorm(hidden; weight)
@@ -60,7 +60,7 @@ class DecoderModel : public Model {
   const PackedMatrix& head() const { return head_.has_value() ? *head_ : embedding_; }
   // logits [rows, vocab] of scratch.head_rows.
   void ApplyHead(const KernelContext& ctx, int rows, float* logits, ModelWorkspace& scratch) const;
-  uint64_t Fingerprint(const GgufFile& file, const Weights& weights) const;
+  uint64_t Fingerprint(const ModelFile& file, const Weights& weights) const;
 
   DecoderConfig config_;
   AttentionShape attention_shape_;

@@ -1,87 +1,46 @@
 #include "model/gguf.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <limits>
 #include <utility>
 
+#include "base/bytes.h"
 #include "model/gguf_parser.h"
+#include "model/weights.h"
 
 namespace cairn {
+
 namespace {
 
-using Entry = GgufFile::Entry;
-using WideInt = __int128;  // holds every value of int64 and of uint64
-
-template <typename T>
-T Load(const std::byte* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return value;
-}
-
-std::optional<WideInt> DecodeInteger(GgufValueType type, const std::byte* bytes) {
-  switch (type) {
-    case GgufValueType::kU8:
-    case GgufValueType::kBool:
-      return Load<uint8_t>(bytes);
-    case GgufValueType::kI8:
-      return Load<int8_t>(bytes);
-    case GgufValueType::kU16:
-      return Load<uint16_t>(bytes);
-    case GgufValueType::kI16:
-      return Load<int16_t>(bytes);
-    case GgufValueType::kU32:
-      return Load<uint32_t>(bytes);
-    case GgufValueType::kI32:
-      return Load<int32_t>(bytes);
-    case GgufValueType::kU64:
-      return Load<uint64_t>(bytes);
-    case GgufValueType::kI64:
-      return Load<int64_t>(bytes);
-    default:
-      return std::nullopt;
+class GgufTensorSource final : public TensorSource {
+ public:
+  explicit GgufTensorSource(const GgufFile& file) : file_(file) {
+    for (const GgufTensor& tensor : file.tensors()) total_bytes_ += tensor.bytes.size();
   }
-}
 
-std::optional<double> DecodeFloat(GgufValueType type, const std::byte* bytes) {
-  if (type == GgufValueType::kF32) return Load<float>(bytes);
-  if (type == GgufValueType::kF64) return Load<double>(bytes);
-  return std::nullopt;
-}
+  bool Has(std::string_view name) const override { return file_.FindTensor(name) != nullptr; }
 
-std::string TypeOf(const Entry& entry) {
-  if (entry.type != GgufValueType::kArray) return GgufValueTypeName(entry.type);
-  return std::string("array of ") + GgufValueTypeName(entry.element_type);
-}
-
-Status WrongType(const Entry& entry, const char* wanted) {
-  return InvalidArgument("[gguf] key " + QuoteForMessage(entry.key) + ": got " + TypeOf(entry) +
-                         ", wanted " + wanted);
-}
-
-Status OutOfRange(const Entry& entry, const char* wanted) {
-  return InvalidArgument("[gguf] key " + QuoteForMessage(entry.key) + ": got " +
-                         GgufFile::Describe(entry) + ", wanted " + wanted);
-}
-
-// What Get... makes of Find...: an absent key is an error.
-template <typename T>
-Result<T> Required(Result<std::optional<T>> found, std::string_view key) {
-  if (!found.ok()) return found.status();
-  if (!found->has_value()) {
-    return InvalidArgument("[gguf] key " + QuoteForMessage(key) + ": got none, wanted a value");
+  Result<TensorView> Get(std::string_view name) const override {
+    ASSIGN_OR_RETURN(const GgufTensor* tensor, file_.GetTensor(name));
+    const std::optional<WeightType> type = WeightTypeFromGgml(tensor->ggml_type);
+    if (!type) {
+      return Unsupported("[gguf] tensor " + QuoteForMessage(name) + ": got " +
+                         GgmlTypeName(tensor->ggml_type) + ", wanted one of " +
+                         SupportedTensorTypes());
+    }
+    TensorView view;
+    view.type = *type;
+    view.shape.assign(tensor->dims.rbegin(), tensor->dims.rend());
+    view.bytes = tensor->bytes;
+    return view;
   }
-  return std::move(**found);
-}
 
-template <typename T>
-Result<T> Or(Result<std::optional<T>> found, T fallback) {
-  if (!found.ok()) return found.status();
-  return found->value_or(fallback);
-}
+  uint64_t total_bytes() const override { return total_bytes_; }
+  void Release(const TensorView& tensor) const override { file_.ReleasePages(tensor.bytes); }
+
+ private:
+  const GgufFile& file_;
+  uint64_t total_bytes_ = 0;
+};
 
 }  // namespace
 
@@ -107,166 +66,6 @@ Result<GgufFile> GgufFile::FromBytes(std::span<const std::byte> bytes, const Ggu
   return file;
 }
 
-const Entry* GgufFile::FindEntry(std::string_view key) const {
-  const auto at =
-      std::lower_bound(entry_order_.begin(), entry_order_.end(), key,
-                       [&](uint32_t i, std::string_view k) { return entries_[i].key < k; });
-  if (at == entry_order_.end() || entries_[*at].key != key) return nullptr;
-  return &entries_[*at];
-}
-
-bool GgufFile::Has(std::string_view key) const { return FindEntry(key) != nullptr; }
-
-Result<std::optional<uint64_t>> GgufFile::FindU64(std::string_view key) const {
-  const Entry* entry = FindEntry(key);
-  if (entry == nullptr) return std::optional<uint64_t>();
-  const auto value = entry->type == GgufValueType::kBool
-                         ? std::nullopt
-                         : DecodeInteger(entry->type, entry->bytes.data());
-  if (!value) return WrongType(*entry, "an integer");
-  if (*value < 0) return OutOfRange(*entry, "an integer >= 0");
-  return std::optional<uint64_t>(static_cast<uint64_t>(*value));
-}
-
-Result<std::optional<int64_t>> GgufFile::FindI64(std::string_view key) const {
-  const Entry* entry = FindEntry(key);
-  if (entry == nullptr) return std::optional<int64_t>();
-  const auto value = entry->type == GgufValueType::kBool
-                         ? std::nullopt
-                         : DecodeInteger(entry->type, entry->bytes.data());
-  if (!value) return WrongType(*entry, "an integer");
-  if (*value > std::numeric_limits<int64_t>::max()) return OutOfRange(*entry, "at most 2^63 - 1");
-  return std::optional<int64_t>(static_cast<int64_t>(*value));
-}
-
-Result<std::optional<float>> GgufFile::FindF32(std::string_view key) const {
-  const Entry* entry = FindEntry(key);
-  if (entry == nullptr) return std::optional<float>();
-  const auto value = DecodeFloat(entry->type, entry->bytes.data());
-  if (!value) return WrongType(*entry, "a float");
-  if (std::isfinite(*value) && std::abs(*value) > std::numeric_limits<float>::max()) {
-    return OutOfRange(*entry, "a value that float32 can hold");
-  }
-  return std::optional<float>(static_cast<float>(*value));
-}
-
-Result<std::optional<bool>> GgufFile::FindBool(std::string_view key) const {
-  const Entry* entry = FindEntry(key);
-  if (entry == nullptr) return std::optional<bool>();
-  if (entry->type != GgufValueType::kBool) return WrongType(*entry, "a bool");
-  return std::optional<bool>(entry->bytes[0] != std::byte{0});
-}
-
-Result<std::optional<std::string_view>> GgufFile::FindString(std::string_view key) const {
-  const Entry* entry = FindEntry(key);
-  if (entry == nullptr) return std::optional<std::string_view>();
-  if (entry->type != GgufValueType::kString) return WrongType(*entry, "a string");
-  return std::optional<std::string_view>(
-      std::string_view(reinterpret_cast<const char*>(entry->bytes.data()), entry->bytes.size()));
-}
-
-Result<uint64_t> GgufFile::GetU64(std::string_view key) const {
-  return Required(FindU64(key), key);
-}
-Result<int64_t> GgufFile::GetI64(std::string_view key) const { return Required(FindI64(key), key); }
-Result<float> GgufFile::GetF32(std::string_view key) const { return Required(FindF32(key), key); }
-Result<bool> GgufFile::GetBool(std::string_view key) const { return Required(FindBool(key), key); }
-Result<std::string_view> GgufFile::GetString(std::string_view key) const {
-  return Required(FindString(key), key);
-}
-Result<uint64_t> GgufFile::GetU64Or(std::string_view key, uint64_t fallback) const {
-  return Or(FindU64(key), fallback);
-}
-Result<float> GgufFile::GetF32Or(std::string_view key, float fallback) const {
-  return Or(FindF32(key), fallback);
-}
-Result<bool> GgufFile::GetBoolOr(std::string_view key, bool fallback) const {
-  return Or(FindBool(key), fallback);
-}
-
-Result<const Entry*> GgufFile::GetArray(std::string_view key) const {
-  const Entry* entry = FindEntry(key);
-  if (entry == nullptr) {
-    return InvalidArgument("[gguf] key " + QuoteForMessage(key) + ": got none, wanted an array");
-  }
-  if (entry->type != GgufValueType::kArray) return WrongType(*entry, "an array");
-  return entry;
-}
-
-Result<std::vector<int64_t>> GgufFile::GetI64Array(std::string_view key) const {
-  ASSIGN_OR_RETURN(const Entry* entry, GetArray(key));
-  const uint64_t stride = GgufValueBytes(entry->element_type);
-  std::vector<int64_t> values;
-  if (stride != 0) values.reserve(entry->count);
-  for (uint64_t i = 0; i < entry->count; ++i) {
-    const auto value = DecodeInteger(entry->element_type, entry->bytes.data() + i * stride);
-    if (!value) return WrongType(*entry, "an array of integers");
-    if (*value > std::numeric_limits<int64_t>::max()) {
-      return OutOfRange(*entry, "elements of at most 2^63 - 1");
-    }
-    values.push_back(static_cast<int64_t>(*value));
-  }
-  return values;
-}
-
-Result<std::vector<float>> GgufFile::GetF32Array(std::string_view key) const {
-  ASSIGN_OR_RETURN(const Entry* entry, GetArray(key));
-  const uint64_t stride = GgufValueBytes(entry->element_type);
-  std::vector<float> values;
-  if (stride != 0) values.reserve(entry->count);
-  for (uint64_t i = 0; i < entry->count; ++i) {
-    const auto value = DecodeFloat(entry->element_type, entry->bytes.data() + i * stride);
-    if (!value) return WrongType(*entry, "an array of floats");
-    if (std::isfinite(*value) && std::abs(*value) > std::numeric_limits<float>::max()) {
-      return OutOfRange(*entry, "elements that float32 can hold");
-    }
-    values.push_back(static_cast<float>(*value));
-  }
-  return values;
-}
-
-Result<std::vector<std::string_view>> GgufFile::GetStringArray(std::string_view key) const {
-  ASSIGN_OR_RETURN(const Entry* entry, GetArray(key));
-  if (entry->element_type != GgufValueType::kString)
-    return WrongType(*entry, "an array of strings");
-  std::vector<std::string_view> values;
-  values.reserve(entry->count);
-  const std::byte* at = entry->bytes.data();
-  for (uint64_t i = 0; i < entry->count; ++i) {
-    const auto length = Load<uint64_t>(at);  // checked by the parser
-    values.emplace_back(reinterpret_cast<const char*>(at + sizeof length), length);
-    at += sizeof length + length;
-  }
-  return values;
-}
-
-std::optional<uint64_t> GgufFile::ArraySize(std::string_view key) const {
-  const Entry* entry = FindEntry(key);
-  if (entry == nullptr || entry->type != GgufValueType::kArray) return std::nullopt;
-  return entry->count;
-}
-
-std::string GgufFile::Describe(const Entry& entry) {
-  if (entry.type == GgufValueType::kString) {
-    return QuoteForMessage({reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()});
-  }
-  if (entry.type == GgufValueType::kArray) {
-    return std::string("[") + GgufValueTypeName(entry.element_type) + " x " +
-           std::to_string(entry.count) + "]";
-  }
-  if (entry.type == GgufValueType::kBool) {
-    return entry.bytes[0] != std::byte{0} ? "true" : "false";
-  }
-  if (const auto value = DecodeFloat(entry.type, entry.bytes.data())) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.9g", *value);
-    return text;
-  }
-  const WideInt value = DecodeInteger(entry.type, entry.bytes.data()).value_or(0);
-  return value < 0 ? std::to_string(static_cast<int64_t>(value))
-                   : std::to_string(static_cast<uint64_t>(value));
-}
-
 const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
   const auto at =
       std::lower_bound(tensor_order_.begin(), tensor_order_.end(), name,
@@ -281,6 +80,29 @@ Result<const GgufTensor*> GgufFile::GetTensor(std::string_view name) const {
     return NotFound("[gguf] tensor " + QuoteForMessage(name) + ": got none, wanted it in the file");
   }
   return tensor;
+}
+
+Result<std::vector<int64_t>> GgufFile::TensorShape(std::string_view name) const {
+  ASSIGN_OR_RETURN(const GgufTensor* tensor, GetTensor(name));
+  return std::vector<int64_t>(tensor->dims.rbegin(), tensor->dims.rend());
+}
+
+std::vector<TensorInfo> GgufFile::ListTensors() const {
+  std::vector<TensorInfo> list;
+  for (const GgufTensor& tensor : tensors_) {
+    TensorInfo info;
+    info.name = tensor.name;
+    info.shape.assign(tensor.dims.rbegin(), tensor.dims.rend());
+    info.type = WeightTypeFromGgml(tensor.ggml_type);
+    info.type_name = GgmlTypeName(tensor.ggml_type);
+    info.bytes = tensor.bytes.size();
+    list.push_back(std::move(info));
+  }
+  return list;
+}
+
+std::unique_ptr<TensorSource> GgufFile::OpenTensors() const {
+  return std::make_unique<GgufTensorSource>(*this);
 }
 
 void GgufFile::ReleasePages(std::span<const std::byte> bytes) const {

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "model/gguf_types.h"
 #include "model/mapped_file.h"
+#include "model/model_file.h"
 
 namespace cairn {
 
@@ -44,7 +45,7 @@ struct GgufTensor {
   int64_t element_count() const;  // product of dims
 };
 
-class GgufFile {
+class GgufFile final : public ModelFile {
  public:
   // Maps and checks the file. Errors: NotFound (no such file), DataLoss (broken), Unsupported
   // (version, byte order), ResourceExhausted (beyond limits).
@@ -54,46 +55,16 @@ class GgufFile {
                                     const GgufLimits& limits = {});
 
   uint32_t version() const { return version_; }
-  uint64_t size_bytes() const { return bytes_.size(); }
-  const std::string& path() const { return path_; }  // "" for FromBytes
-
-  // Metadata. Get...: the key is required. Find...: nullopt if it is absent. Both fail if the key
-  // is there with another type. ...Or: the fallback if it is absent.
-  bool Has(std::string_view key) const;
-  Result<uint64_t> GetU64(std::string_view key) const;  // any integer type, not negative
-  Result<int64_t> GetI64(std::string_view key) const;   // any integer type
-  Result<float> GetF32(std::string_view key) const;     // float32 or float64
-  Result<bool> GetBool(std::string_view key) const;
-  Result<std::string_view> GetString(std::string_view key) const;
-  Result<std::optional<uint64_t>> FindU64(std::string_view key) const;
-  Result<std::optional<int64_t>> FindI64(std::string_view key) const;
-  Result<std::optional<float>> FindF32(std::string_view key) const;
-  Result<std::optional<bool>> FindBool(std::string_view key) const;
-  Result<std::optional<std::string_view>> FindString(std::string_view key) const;
-  Result<uint64_t> GetU64Or(std::string_view key, uint64_t fallback) const;
-  Result<float> GetF32Or(std::string_view key, float fallback) const;
-  Result<bool> GetBoolOr(std::string_view key, bool fallback) const;
-  // Arrays of any integer type (or bool), of floats, of strings.
-  Result<std::vector<int64_t>> GetI64Array(std::string_view key) const;
-  Result<std::vector<float>> GetF32Array(std::string_view key) const;
-  Result<std::vector<std::string_view>> GetStringArray(std::string_view key) const;
-  // Elements of an array; nullopt if the key is absent or is no array.
-  std::optional<uint64_t> ArraySize(std::string_view key) const;
-
-  struct Entry {
-    std::string_view key;
-    GgufValueType type;
-    GgufValueType element_type;        // of an array
-    uint64_t count = 0;                // of an array
-    std::span<const std::byte> bytes;  // value in file encoding (a string without its length)
-  };
-  std::span<const Entry> entries() const { return entries_; }  // in file order
-  // A value for people: "32768", "\"qwen35\"", "[string x 151936]"; at most ~80 bytes.
-  static std::string Describe(const Entry& entry);
+  uint64_t size_bytes() const override { return bytes_.size(); }
 
   std::span<const GgufTensor> tensors() const { return tensors_; }  // in file order
   const GgufTensor* FindTensor(std::string_view name) const;        // null if absent
   Result<const GgufTensor*> GetTensor(std::string_view name) const;
+
+  bool HasTensor(std::string_view name) const override { return FindTensor(name) != nullptr; }
+  Result<std::vector<int64_t>> TensorShape(std::string_view name) const override;
+  std::vector<TensorInfo> ListTensors() const override;
+  std::unique_ptr<TensorSource> OpenTensors() const override;
 
   // Tells the system that the pages under `bytes` are not needed soon (they were repacked); they
   // are read from the file again if touched. A hint: no effect for FromBytes.
@@ -103,15 +74,10 @@ class GgufFile {
 
  private:
   friend class GgufParser;
-  const Entry* FindEntry(std::string_view key) const;
-  Result<const Entry*> GetArray(std::string_view key) const;
-
-  std::string path_;
+  GgufFile() : ModelFile("gguf") {}
   MappedFile map_;
   std::span<const std::byte> bytes_;
   uint32_t version_ = 0;
-  std::vector<Entry> entries_;
-  std::vector<uint32_t> entry_order_;  // indices of entries_, sorted by key
   std::vector<GgufTensor> tensors_;
   std::vector<uint32_t> tensor_order_;  // indices of tensors_, sorted by name
 };

@@ -18,7 +18,6 @@ constexpr uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;
 constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 8 + 4 + 8;
 constexpr uint32_t kDimsMax = 4;
 constexpr uint64_t kAlignmentMin = 8;  // the format wants a multiple of 8
-constexpr size_t kQuotedBytesMax = 80;
 
 std::string Number(uint64_t value) { return std::to_string(value); }
 
@@ -38,20 +37,6 @@ std::optional<std::string_view> SortByName(const std::vector<Item>& items, Key k
 }
 
 }  // namespace
-
-std::string QuoteForMessage(std::string_view text) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string quoted = "'";
-  for (const char c : text.substr(0, kQuotedBytesMax)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      quoted += c;
-    } else {
-      quoted += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    }
-  }
-  return quoted + (text.size() > kQuotedBytesMax ? "...'" : "'");
-}
 
 Status GgufParser::Parse(GgufFile* file) {
   file->bytes_ = bytes_;
@@ -101,10 +86,7 @@ Status GgufParser::ParseHeader(GgufFile* file) {
 Status GgufParser::ParseEntries(GgufFile* file) {
   file->entries_.resize(key_count_);
   for (GgufFile::Entry& entry : file->entries_) RETURN_IF_ERROR(ParseEntry(&entry));
-  const auto twice = SortByName(
-      file->entries_, [](const GgufFile::Entry& e) { return e.key; }, &file->entry_order_);
-  if (twice) return DataLoss("[gguf] key " + QuoteForMessage(*twice) + ": got it twice");
-  return {};
+  return file->IndexEntries();
 }
 
 Status GgufParser::ParseEntry(GgufFile::Entry* entry) {

@@ -14,10 +14,6 @@
 
 namespace cairn {
 
-// A name from a file, quoted and shortened for a message: control bytes are escaped, so a hostile
-// name cannot write to a terminal.
-std::string QuoteForMessage(std::string_view text);
-
 class GgufParser {
  public:
   GgufParser(std::span<const std::byte> bytes, const GgufLimits& limits)

@@ -2,22 +2,19 @@
 
 #include <algorithm>
 
-#include "kernels/quant.h"
 #include "model/registry.h"
 
 namespace cairn {
 namespace {
 
-void CountTensors(const GgufFile& file, ModelFacts& facts) {
+void CountTensors(const ModelFile& file, ModelFacts& facts) {
   std::map<std::string, int64_t> matrix_elements;
-  for (const GgufTensor& tensor : file.tensors()) {
-    const auto type = WeightTypeFromGgml(tensor.ggml_type);
-    const std::string name =
-        type.has_value() ? WeightTypeName(*type) : "type " + std::to_string(tensor.ggml_type);
+  for (const TensorInfo& tensor : file.ListTensors()) {
+    const std::string& name = tensor.type_name;
     ++facts.tensor_count_by_type[name];
     facts.parameter_count += tensor.element_count();
-    facts.weight_bytes += tensor.bytes.size();
-    if (tensor.dims.size() >= 2) matrix_elements[name] += tensor.element_count();
+    facts.weight_bytes += tensor.bytes;
+    if (tensor.shape.size() >= 2) matrix_elements[name] += tensor.element_count();
   }
   const auto most =
       std::max_element(matrix_elements.begin(), matrix_elements.end(),
@@ -27,7 +24,7 @@ void CountTensors(const GgufFile& file, ModelFacts& facts) {
 
 }  // namespace
 
-Result<ModelFacts> InspectModel(const GgufFile& file, KvType kv_type) {
+Result<ModelFacts> InspectModel(const ModelFile& file, KvType kv_type) {
   ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(file));
   ASSIGN_OR_RETURN(const ModelPlan plan, architecture->plan(file, kv_type));
   const DecoderConfig& c = plan.decoder;

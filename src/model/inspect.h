@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "kernels/attention.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 namespace cairn {
 
@@ -39,6 +39,6 @@ struct ModelFacts {
 };
 
 // Errors: those of LoadModel that need no weights.
-Result<ModelFacts> InspectModel(const GgufFile& file, KvType kv_type);
+Result<ModelFacts> InspectModel(const ModelFile& file, KvType kv_type);
 
 }  // namespace cairn

@@ -27,7 +27,7 @@ struct LlamaLayer {
 
 class LlamaModel final : public DecoderModel {
  public:
-  static Result<std::unique_ptr<Model>> Load(const GgufFile& file, Weights& weights,
+  static Result<std::unique_ptr<Model>> Load(const ModelFile& file, Weights& weights,
                                              const LoadOptions& options);
 
   void Forward(const KernelContext& ctx, const ForwardBatch& batch,
@@ -62,7 +62,7 @@ class LlamaModel final : public DecoderModel {
   std::vector<LlamaLayer> layers_;
 };
 
-Result<ModelPlan> Plan(const GgufFile& file, KvType kv_type) {
+Result<ModelPlan> Plan(const ModelFile& file, KvType kv_type) {
   ModelPlan plan;
   ASSIGN_OR_RETURN(plan.decoder, ReadDecoderConfig(file, "llama"));
   plan.attention_layers = plan.decoder.layer_count;
@@ -86,7 +86,7 @@ Result<RopeTable> LoadRope(Weights& weights, const DecoderConfig& config) {
   return rope;
 }
 
-Result<std::unique_ptr<Model>> LlamaModel::Load(const GgufFile& file, Weights& weights,
+Result<std::unique_ptr<Model>> LlamaModel::Load(const ModelFile& file, Weights& weights,
                                                 const LoadOptions& options) {
   ASSIGN_OR_RETURN(ModelPlan plan, Plan(file, options.kv_type));
   ASSIGN_OR_RETURN(RopeTable rope, LoadRope(weights, plan.decoder));
@@ -125,7 +125,7 @@ const Architecture kLlamaArchitecture = {
     .plan = Plan,
     .load = LlamaModel::Load,
     .load_reference = reference::LoadLlamaReference,
-    .ignores = [](const GgufFile&, std::string_view) { return false; },
+    .ignores = [](const ModelFile&, std::string_view) { return false; },
 };
 
 }  // namespace cairn

@@ -31,7 +31,7 @@ class RecordingSource final : public TensorSource {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> LoadModel(const GgufFile& file, const LoadOptions& options) {
+Result<std::unique_ptr<Model>> LoadModel(const ModelFile& file, const LoadOptions& options) {
   constexpr int64_t kContextMax = int64_t{1} << 22;  // ComputeRopeAngles
   if (options.context_length.has_value() &&
       (*options.context_length < 1 || *options.context_length > kContextMax)) {
@@ -39,13 +39,13 @@ Result<std::unique_ptr<Model>> LoadModel(const GgufFile& file, const LoadOptions
                            ", wanted 1 to " + std::to_string(kContextMax));
   }
   ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(file));
-  const std::unique_ptr<TensorSource> tensors = MakeGgufTensorSource(file);
+  const std::unique_ptr<TensorSource> tensors = file.OpenTensors();
   const RecordingSource source(*tensors);
   Weights weights(source, options.progress);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, architecture->load(file, weights, options));
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const TensorInfo& tensor : file.ListTensors()) {
     if (source.Asked(tensor.name) || architecture->ignores(file, tensor.name)) continue;
-    return Unsupported("[model] tensor " + std::string(tensor.name) + " has no place in a " +
+    return Unsupported("[model] tensor " + tensor.name + " has no place in a " +
                        std::string(architecture->name) + " model of this version");
   }
   return model;

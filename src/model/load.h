@@ -9,8 +9,8 @@
 
 #include "base/status.h"
 #include "kernels/attention.h"
-#include "model/gguf.h"
 #include "model/model.h"
+#include "model/model_file.h"
 #include "model/weights.h"
 
 namespace cairn {
@@ -23,6 +23,6 @@ struct LoadOptions {
 
 // The file may be closed afterwards. Errors: InvalidArgument (options), DataLoss (broken file),
 // Unsupported (architecture, tensor type, or a tensor this version would have to leave out).
-Result<std::unique_ptr<Model>> LoadModel(const GgufFile& file, const LoadOptions& options = {});
+Result<std::unique_ptr<Model>> LoadModel(const ModelFile& file, const LoadOptions& options = {});
 
 }  // namespace cairn

@@ -1,5 +1,6 @@
 // Loading: what is refused and how, what `inspect` says, what a fingerprint covers.
 #include "model/load.h"
+#include "model/gguf.h"
 
 #include <gtest/gtest.h>
 

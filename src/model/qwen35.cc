@@ -27,7 +27,7 @@ struct Qwen35Layer {
 
 class Qwen35Model final : public DecoderModel {
  public:
-  static Result<std::unique_ptr<Model>> Load(const GgufFile& file, Weights& weights,
+  static Result<std::unique_ptr<Model>> Load(const ModelFile& file, Weights& weights,
                                              const LoadOptions& options);
 
   void Forward(const KernelContext& ctx, const ForwardBatch& batch,
@@ -77,7 +77,7 @@ Result<ModelPlan> Plan(const Qwen35Config& config, KvType kv_type) {
   return plan;
 }
 
-Result<std::unique_ptr<Model>> Qwen35Model::Load(const GgufFile& file, Weights& weights,
+Result<std::unique_ptr<Model>> Qwen35Model::Load(const ModelFile& file, Weights& weights,
                                                  const LoadOptions& options) {
   ASSIGN_OR_RETURN(const Qwen35Config config, ReadQwen35Config(file));
   ASSIGN_OR_RETURN(ModelPlan plan, Plan(config, options.kv_type));
@@ -155,7 +155,7 @@ std::vector<StateTensor> Qwen35Model::ExportState(const std::byte* state,
 }
 
 // Layers of multi-token prediction lie behind the text model's.
-bool IsPredictionTensor(const GgufFile& file, std::string_view name) {
+bool IsPredictionTensor(const ModelFile& file, std::string_view name) {
   const auto config = ReadQwen35Config(file);
   if (!config.ok() || !name.starts_with("blk.")) return false;
   int layer = 0;
@@ -170,7 +170,7 @@ bool IsPredictionTensor(const GgufFile& file, std::string_view name) {
 
 const Architecture kQwen35Architecture = {
     .name = "qwen35",
-    .plan = [](const GgufFile& file, KvType kv_type) -> Result<ModelPlan> {
+    .plan = [](const ModelFile& file, KvType kv_type) -> Result<ModelPlan> {
       ASSIGN_OR_RETURN(const Qwen35Config config, ReadQwen35Config(file));
       return Plan(config, kv_type);
     },

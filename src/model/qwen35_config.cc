@@ -4,7 +4,7 @@
 
 namespace cairn {
 
-Result<Qwen35Config> ReadQwen35Config(const GgufFile& file) {
+Result<Qwen35Config> ReadQwen35Config(const ModelFile& file) {
   constexpr std::string_view kArch = "qwen35";
   Qwen35Config config;
   ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(file, kArch));

@@ -17,6 +17,6 @@ struct Qwen35Config {
 
 // Errors: those of ReadDecoderConfig. Layers for multi-token prediction at the end of the file are
 // not counted.
-Result<Qwen35Config> ReadQwen35Config(const GgufFile& file);
+Result<Qwen35Config> ReadQwen35Config(const ModelFile& file);
 
 }  // namespace cairn

@@ -10,7 +10,7 @@ std::span<const Architecture* const> Architectures() {
   return kAll;
 }
 
-Result<const Architecture*> ArchitectureOf(const GgufFile& file) {
+Result<const Architecture*> ArchitectureOf(const ModelFile& file) {
   ASSIGN_OR_RETURN(const std::string_view name, file.GetString("general.architecture"));
   std::string known;
   for (const Architecture* architecture : Architectures()) {

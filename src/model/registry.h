@@ -27,16 +27,16 @@ struct ModelPlan {
 
 struct Architecture {
   std::string_view name;  // general.architecture
-  Result<ModelPlan> (*plan)(const GgufFile& file, KvType kv_type);
-  Result<std::unique_ptr<Model>> (*load)(const GgufFile& file, Weights& weights,
+  Result<ModelPlan> (*plan)(const ModelFile& file, KvType kv_type);
+  Result<std::unique_ptr<Model>> (*load)(const ModelFile& file, Weights& weights,
                                          const LoadOptions& options);
-  Result<std::unique_ptr<ReferenceModel>> (*load_reference)(const GgufFile& file);
+  Result<std::unique_ptr<ReferenceModel>> (*load_reference)(const ModelFile& file);
   // True for a tensor of the file that the text model does not need (multi-token prediction).
-  bool (*ignores)(const GgufFile& file, std::string_view tensor_name);
+  bool (*ignores)(const ModelFile& file, std::string_view tensor_name);
 };
 
 // Errors: Unsupported for an unknown name, listing the known ones; DataLoss without a name.
-Result<const Architecture*> ArchitectureOf(const GgufFile& file);
+Result<const Architecture*> ArchitectureOf(const ModelFile& file);
 std::span<const Architecture* const> Architectures();
 
 extern const Architecture kQwen35Architecture;

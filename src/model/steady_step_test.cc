@@ -7,6 +7,7 @@
 #include <new>
 #include <vector>
 
+#include "model/gguf.h"
 #include "model/load.h"
 #include "support/golden.h"
 #include "support/model_runner.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "model/gguf_parser.h"
 
 namespace cairn {
 namespace {
@@ -37,42 +36,7 @@ int64_t ElementCount(std::span<const int64_t> shape) {
   return count;
 }
 
-class GgufTensorSource final : public TensorSource {
- public:
-  explicit GgufTensorSource(const GgufFile& file) : file_(file) {
-    for (const GgufTensor& tensor : file.tensors()) total_bytes_ += tensor.bytes.size();
-  }
-
-  bool Has(std::string_view name) const override { return file_.FindTensor(name) != nullptr; }
-
-  Result<TensorView> Get(std::string_view name) const override {
-    ASSIGN_OR_RETURN(const GgufTensor* tensor, file_.GetTensor(name));
-    const std::optional<WeightType> type = WeightTypeFromGgml(tensor->ggml_type);
-    if (!type) {
-      return Unsupported("[gguf] tensor " + QuoteForMessage(name) + ": got " +
-                         GgmlTypeName(tensor->ggml_type) + ", wanted one of " +
-                         SupportedTensorTypes());
-    }
-    TensorView view;
-    view.type = *type;
-    view.shape.assign(tensor->dims.rbegin(), tensor->dims.rend());
-    view.bytes = tensor->bytes;
-    return view;
-  }
-
-  uint64_t total_bytes() const override { return total_bytes_; }
-  void Release(const TensorView& tensor) const override { file_.ReleasePages(tensor.bytes); }
-
- private:
-  const GgufFile& file_;
-  uint64_t total_bytes_ = 0;
-};
-
 }  // namespace
-
-std::unique_ptr<TensorSource> MakeGgufTensorSource(const GgufFile& file) {
-  return std::make_unique<GgufTensorSource>(file);
-}
 
 Weights::Weights(const TensorSource& source, Progress progress)
     : source_(source), progress_(std::move(progress)) {}
@@ -106,6 +70,31 @@ Result<PackedMatrix> Weights::Stacked(std::span<const Part> parts, int64_t k) {
     Done(parts[i].name, tensors[i], Use::kMatrix, i == 0 ? matrix.packed_bytes() : 0);
   }
   return matrix;
+}
+
+Result<std::vector<PackedMatrix>> Weights::Experts(std::span<const Part> parts, int experts,
+                                                   int64_t k) {
+  std::vector<TensorView> tensors;
+  for (const Part& part : parts) {
+    const int64_t shape[] = {experts, part.n, k};
+    ASSIGN_OR_RETURN(TensorView tensor, Check(part.name, shape));
+    tensors.push_back(std::move(tensor));
+  }
+  std::vector<PackedMatrix> matrices;
+  uint64_t packed_bytes = 0;
+  for (int e = 0; e < experts; ++e) {
+    std::vector<PackedMatrix::Part> stack;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const size_t bytes = tensors[i].bytes.size() / static_cast<size_t>(experts);
+      stack.push_back({tensors[i].type, parts[i].n, tensors[i].bytes.subspan(e * bytes, bytes)});
+    }
+    ASSIGN_OR_RETURN(PackedMatrix matrix, PackedMatrix::PackStacked(stack, k, &arena_));
+    packed_bytes += matrix.packed_bytes();
+    matrices.push_back(std::move(matrix));
+  }
+  for (size_t i = 0; i < parts.size(); ++i)
+    Done(parts[i].name, tensors[i], Use::kMatrix, i == 0 ? packed_bytes : 0);
+  return matrices;
 }
 
 bool Weights::CanStack(std::span<const Part> parts) const {

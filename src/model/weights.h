@@ -23,7 +23,6 @@
 #include "kernels/matmul.h"
 #include "kernels/panel_arena.h"
 #include "kernels/quant.h"
-#include "model/gguf.h"
 
 namespace cairn {
 
@@ -34,7 +33,7 @@ struct TensorView {
   std::span<const std::byte> bytes;
 };
 
-// Where tensors come from (GGUF here; other formats implement the same three questions).
+// Where tensors come from: ModelFile::OpenTensors.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
@@ -44,9 +43,6 @@ class TensorSource {
   virtual uint64_t total_bytes() const = 0;                  // of all tensors, for progress
   virtual void Release(const TensorView& tensor) const = 0;  // its pages are not needed any more
 };
-
-// The tensors of `file`, which must outlive the result.
-std::unique_ptr<TensorSource> MakeGgufTensorSource(const GgufFile& file);
 
 class Weights {
  public:
@@ -68,6 +64,9 @@ class Weights {
     int64_t n;
   };
   Result<PackedMatrix> Stacked(std::span<const Part> parts, int64_t k);
+  // `experts` matrices, each part's rows of one expert stacked along n: part p is a tensor
+  // [experts, n, k]. Errors as Stacked.
+  Result<std::vector<PackedMatrix>> Experts(std::span<const Part> parts, int experts, int64_t k);
   // True if the parts are there, share one type, and all n but the last are multiples of 32.
   bool CanStack(std::span<const Part> parts) const;
 

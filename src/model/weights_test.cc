@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/gguf.h"
 #include "support/gguf_writer.h"
 
 namespace cairn {
@@ -29,7 +30,7 @@ struct Fixture {
   explicit Fixture(const GgufWriter& writer)
       : bytes(writer.Bytes()),
         file(GgufFile::FromBytes(bytes).value()),
-        source(MakeGgufTensorSource(file)) {}
+        source(file.OpenTensors()) {}
 
   std::vector<std::byte> bytes;
   GgufFile file;

@@ -10,6 +10,7 @@
 
 #include "kernels/attention.h"
 #include "model/decoder_model.h"
+#include "model/gguf.h"
 #include "model/load.h"
 #include "support/golden.h"
 #include "support/model_runner.h"

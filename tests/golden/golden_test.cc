@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "model/decoder_model.h"
+#include "model/gguf.h"
 #include "model/load.h"
 #include "support/golden.h"
 #include "support/model_runner.h"

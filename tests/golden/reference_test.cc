@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "model/gguf.h"
 #include "model/reference/reference_model.h"
 #include "support/golden.h"
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/plain_run.h"
+#include "model/gguf.h"
 #include "model/load.h"
 #include "scenarios/law_case.h"
 #include "scenarios/planted_faults.h"

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "model/gguf.h"
 #include "model/load.h"
 #include "scenarios/plain_memo.h"
 #include "support/engine_harness.h"

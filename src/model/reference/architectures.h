@@ -11,8 +11,8 @@
 
 namespace cairn::reference {
 
-Result<std::unique_ptr<ReferenceModel>> LoadQwen35Reference(const GgufFile& file);
-Result<std::unique_ptr<ReferenceModel>> LoadLlamaReference(const GgufFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadQwen35Reference(const ModelFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadLlamaReference(const ModelFile& file);
 
 // rope_base^(-2i/n) / rope_scale for i < n / 2.
 std::vector<double> Frequencies(const DecoderConfig& config);

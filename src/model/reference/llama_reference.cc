@@ -16,7 +16,7 @@ struct Layer {
 
 class LlamaReference final : public ReferenceModel {
  public:
-  static Result<std::unique_ptr<ReferenceModel>> Load(const GgufFile& file);
+  static Result<std::unique_ptr<ReferenceModel>> Load(const ModelFile& file);
   Output Run(std::span<const Token> tokens, std::span<const int> rows) const override;
 
  private:
@@ -70,12 +70,12 @@ ReferenceModel::Output LlamaReference::Run(std::span<const Token> tokens,
   return output;
 }
 
-Result<std::unique_ptr<ReferenceModel>> LlamaReference::Load(const GgufFile& file) {
+Result<std::unique_ptr<ReferenceModel>> LlamaReference::Load(const ModelFile& file) {
   auto model = std::make_unique<LlamaReference>();
   ASSIGN_OR_RETURN(model->config_, ReadDecoderConfig(file, "llama"));
   const DecoderConfig& c = model->config_;
   model->inv_freq_ = Frequencies(c);
-  if (file.FindTensor("rope_freqs.weight") != nullptr) {
+  if (file.HasTensor("rope_freqs.weight")) {
     ASSIGN_OR_RETURN(const Row factors, LoadVector(file, "rope_freqs.weight", c.rotary_dims / 2));
     for (size_t i = 0; i < factors.size(); ++i) model->inv_freq_[i] /= factors[i];
   }
@@ -102,7 +102,7 @@ Result<std::unique_ptr<ReferenceModel>> LlamaReference::Load(const GgufFile& fil
 
 }  // namespace
 
-Result<std::unique_ptr<ReferenceModel>> LoadLlamaReference(const GgufFile& file) {
+Result<std::unique_ptr<ReferenceModel>> LoadLlamaReference(const ModelFile& file) {
   return LlamaReference::Load(file);
 }
 

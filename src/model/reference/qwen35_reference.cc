@@ -38,7 +38,7 @@ struct Layer {
 
 class Qwen35Reference final : public ReferenceModel {
  public:
-  static Result<std::unique_ptr<ReferenceModel>> Load(const GgufFile& file);
+  static Result<std::unique_ptr<ReferenceModel>> Load(const ModelFile& file);
   Output Run(std::span<const Token> tokens, std::span<const int> rows) const override;
 
  private:
@@ -211,7 +211,7 @@ StateTensor Qwen35Reference::DeltaState(const Rows& memory, const std::string& t
   return out;
 }
 
-Result<DeltaNet> LoadDelta(const GgufFile& file, const std::string& p, const Qwen35Config& c) {
+Result<DeltaNet> LoadDelta(const ModelFile& file, const std::string& p, const Qwen35Config& c) {
   const GatedDeltaShape& s = c.delta;
   const int64_t hidden = c.decoder.hidden_size;
   const int64_t value_width = int64_t{s.value_heads} * s.value_dim;
@@ -229,7 +229,7 @@ Result<DeltaNet> LoadDelta(const GgufFile& file, const std::string& p, const Qwe
   return net;
 }
 
-Result<Attention> LoadAttention(const GgufFile& file, const std::string& p,
+Result<Attention> LoadAttention(const ModelFile& file, const std::string& p,
                                 const DecoderConfig& c) {
   const int64_t q_width = int64_t{c.heads} * c.head_dim,
                 kv_width = int64_t{c.kv_heads} * c.head_dim;
@@ -243,7 +243,7 @@ Result<Attention> LoadAttention(const GgufFile& file, const std::string& p,
   return net;
 }
 
-Result<std::unique_ptr<ReferenceModel>> Qwen35Reference::Load(const GgufFile& file) {
+Result<std::unique_ptr<ReferenceModel>> Qwen35Reference::Load(const ModelFile& file) {
   auto model = std::make_unique<Qwen35Reference>();
   ASSIGN_OR_RETURN(model->config_, ReadQwen35Config(file));
   const DecoderConfig& c = model->config_.decoder;
@@ -271,7 +271,7 @@ Result<std::unique_ptr<ReferenceModel>> Qwen35Reference::Load(const GgufFile& fi
 
 }  // namespace
 
-Result<std::unique_ptr<ReferenceModel>> LoadQwen35Reference(const GgufFile& file) {
+Result<std::unique_ptr<ReferenceModel>> LoadQwen35Reference(const ModelFile& file) {
   return Qwen35Reference::Load(file);
 }
 

@@ -5,25 +5,26 @@
 #include <span>
 
 #include "kernels/quant.h"
+#include "model/weights.h"
 
 namespace cairn::reference {
 namespace {
 
 // All elements of a tensor as float32, file order.
-Result<std::vector<float>> LoadFloats(const GgufFile& file, const std::string& name,
+Result<std::vector<float>> LoadFloats(const ModelFile& file, const std::string& name,
                                       int64_t elements) {
-  ASSIGN_OR_RETURN(const GgufTensor* tensor, file.GetTensor(name));
-  const auto type = WeightTypeFromGgml(tensor->ggml_type);
-  if (!type.has_value()) return Unsupported("[reference] type of " + name);
-  if (tensor->element_count() != elements) {
-    return DataLoss("[reference] " + name + " has " + std::to_string(tensor->element_count()) +
-                    " elements, wanted " + std::to_string(elements));
+  ASSIGN_OR_RETURN(const TensorView tensor, file.OpenTensors()->Get(name));
+  int64_t count = 1;
+  for (const int64_t dim : tensor.shape) count *= dim;
+  if (count != elements) {
+    return DataLoss("[reference] " + name + " has " + std::to_string(count) + " elements, wanted " +
+                    std::to_string(elements));
   }
-  const int64_t width = tensor->dims[0];
-  const size_t row_bytes = RowBytes(*type, width);
+  const int64_t width = tensor.shape.back();
+  const size_t row_bytes = RowBytes(tensor.type, width);
   std::vector<float> out(elements);
   for (int64_t row = 0; row < elements / width; ++row) {
-    DequantizeRow(*type, tensor->bytes.subspan(row * row_bytes, row_bytes),
+    DequantizeRow(tensor.type, tensor.bytes.subspan(row * row_bytes, row_bytes),
                   std::span(out).subspan(row * width, width));
   }
   return out;
@@ -47,18 +48,18 @@ Rows Matrix::operator()(const Rows& x) const {
   return y;
 }
 
-Result<Matrix> LoadMatrix(const GgufFile& file, const std::string& name, int64_t n, int64_t k) {
+Result<Matrix> LoadMatrix(const ModelFile& file, const std::string& name, int64_t n, int64_t k) {
   Matrix matrix;
   matrix.n = n;
   matrix.k = k;
   ASSIGN_OR_RETURN(matrix.w, LoadFloats(file, name + ".weight", n * k));
-  if (file.FindTensor(name + ".bias") != nullptr) {
+  if (file.HasTensor(name + ".bias")) {
     ASSIGN_OR_RETURN(matrix.bias, LoadVector(file, name + ".bias", n));
   }
   return matrix;
 }
 
-Result<Row> LoadVector(const GgufFile& file, const std::string& name, int64_t n) {
+Result<Row> LoadVector(const ModelFile& file, const std::string& name, int64_t n) {
   ASSIGN_OR_RETURN(const std::vector<float> floats, LoadFloats(file, name, n));
   return Row(floats.begin(), floats.end());
 }
@@ -139,7 +140,7 @@ Rows SwiGlu::operator()(const Rows& x) const {
   return down(h);
 }
 
-Result<SwiGlu> LoadSwiGlu(const GgufFile& file, const std::string& prefix, int64_t hidden,
+Result<SwiGlu> LoadSwiGlu(const ModelFile& file, const std::string& prefix, int64_t hidden,
                           int64_t ffn) {
   SwiGlu out;
   ASSIGN_OR_RETURN(out.gate, LoadMatrix(file, prefix + "ffn_gate", ffn, hidden));

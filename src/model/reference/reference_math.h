@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 
 namespace cairn::reference {
 
@@ -27,9 +27,9 @@ struct Matrix {
 };
 
 // NAME.weight [n, k] with NAME.bias if the file has it. Errors: NotFound, Unsupported, DataLoss.
-Result<Matrix> LoadMatrix(const GgufFile& file, const std::string& name, int64_t n, int64_t k);
+Result<Matrix> LoadMatrix(const ModelFile& file, const std::string& name, int64_t n, int64_t k);
 // A tensor of n elements in file order.
-Result<Row> LoadVector(const GgufFile& file, const std::string& name, int64_t n);
+Result<Row> LoadVector(const ModelFile& file, const std::string& name, int64_t n);
 
 double Sigmoid(double x);
 double Silu(double x);
@@ -54,7 +54,7 @@ struct SwiGlu {
   Matrix gate, up, down;
   Rows operator()(const Rows& x) const;
 };
-Result<SwiGlu> LoadSwiGlu(const GgufFile& file, const std::string& prefix, int64_t hidden,
+Result<SwiGlu> LoadSwiGlu(const ModelFile& file, const std::string& prefix, int64_t hidden,
                           int64_t ffn);
 
 }  // namespace cairn::reference

@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-Result<std::unique_ptr<ReferenceModel>> LoadReferenceModel(const GgufFile& file) {
+Result<std::unique_ptr<ReferenceModel>> LoadReferenceModel(const ModelFile& file) {
   ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(file));
   return architecture->load_reference(file);
 }

@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "base/token.h"
-#include "model/gguf.h"
+#include "model/model_file.h"
 #include "model/state_tensor.h"
 
 namespace cairn {
@@ -28,6 +28,6 @@ class ReferenceModel {
 };
 
 // Errors: those of LoadModel.
-Result<std::unique_ptr<ReferenceModel>> LoadReferenceModel(const GgufFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadReferenceModel(const ModelFile& file);
 
 }  // namespace cairn
