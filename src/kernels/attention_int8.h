@@ -82,10 +82,12 @@ inline float BFloat16Value(uint16_t half) {
   return f;
 }
 
-// scores[r][0 .. 64) = q . k of one block. key_scales [head_dim / 32][64].
+// scores[r][0 .. 64) = q . k of one block. Not inlined, like the output tile: g++ 12 then leaves
+// the sums in memory. key_scales [head_dim / 32][64].
 template <int R, int N, int kLines>
-void Int8ScoreTile(const Int8Scratch& scratch, int row, const uint8_t* keys,
-                   const uint16_t* key_scales, int head_dim, Ahead ahead, float* scores) {
+__attribute__((noinline)) void Int8ScoreTile(const Int8Scratch& scratch, int row,
+                                             const uint8_t* keys, const uint16_t* key_scales,
+                                             int head_dim, Ahead ahead, float* scores) {
   const int8_t* q = scratch.q + row * kInt8QStride;
   const float* q_scale = scratch.q_scale + row * kScalesMax;
   const int32_t* q_bias = scratch.q_bias + row * kScalesMax;
@@ -113,8 +115,7 @@ void Int8ScoreTile(const Int8Scratch& scratch, int row, const uint8_t* keys,
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-          for (int n = 0; n < N; ++n)
-            acc[r][n] = DotQuads(acc[r][n], k[n], q + r * kInt8QStride + quad * 4);
+          for (int n = 0; n < N; ++n) DotQuads(acc[r][n], k[n], q + r * kInt8QStride + quad * 4);
         }
       }
 #pragma GCC unroll 4
@@ -142,44 +143,60 @@ struct Int8OutputRows {
   const float* part_scale;
 };
 
-// Keys behind a row's position have weight 0 and integer values: they add exactly 0.
-template <int R, int N, int kLines>
-void Int8OutputTile(const Int8OutputRows& rows, const Values<int8_t>& v, Ahead ahead) {
-  I32x16 acc[R][N];
+template <int R, int N>
+CAIRN_SIMD void ClearInts(I32x16 (&acc)[R][N]) {
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n) acc[r][n] = SetInt(I32x16{}, 0);
   }
-  for (int first = 0; first < rows.visible; first += kBlock) {
-    const int8_t* from = v.block[first / kBlock];
-    const int16_t* weights = rows.weights + first;
-    const int pairs = (Smaller(kBlock, rows.visible - first) + 1) / 2;
-    for (int pair = 0; pair < pairs; ++pair, from += v.ld, weights += 2, ahead.p += ahead.step) {
+}
+
+// acc[r][n] += weights[r] . v of `pairs` pairs of keys.
+template <int R, int N, int kLines>
+CAIRN_SIMD void AccumulatePairs(I32x16 (&acc)[R][N], const int16_t* weights, const int8_t* v,
+                                int64_t ldv, int pairs, Ahead ahead) {
+  for (int pair = 0; pair < pairs; ++pair, v += ldv, weights += 2, ahead.p += ahead.step) {
 #pragma GCC unroll 4
-      for (int line = 0; line < kLines; ++line)
-        __builtin_prefetch(ahead.p + ahead.stream * line, 0, 2);
-      decltype(LoadPairs(from)) column[N];
+    for (int line = 0; line < kLines; ++line)
+      __builtin_prefetch(ahead.p + ahead.stream * line, 0, 2);
+    decltype(LoadPairs(v)) column[N];
 #pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) column[n] = LoadPairs(from + 32 * n);
+    for (int n = 0; n < N; ++n) column[n] = LoadPairs(v + 32 * n);
 #pragma GCC unroll 6
-      for (int r = 0; r < R; ++r) {
+    for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
-        for (int n = 0; n < N; ++n)
-          acc[r][n] = DotPairs(acc[r][n], column[n], weights + r * kWeightStride);
-      }
+      for (int n = 0; n < N; ++n) DotPairs(acc[r][n], column[n], weights + r * kWeightStride);
     }
+  }
+}
+
+// Keys behind a row's position have weight 0 and integer values: they add exactly 0.
+template <int R, int N, int kLines>
+__attribute__((noinline)) void Int8OutputTile(const Int8OutputRows& rows, const Values<int8_t>& v,
+                                              Ahead ahead) {
+  I32x16 acc[R][N];
+  ClearInts(acc);
+  for (int first = 0; first < rows.visible; first += kBlock) {
+    const int pairs = (Smaller(kBlock, rows.visible - first) + 1) / 2;
+    AccumulatePairs<R, N, kLines>(acc, rows.weights + first, v.block[first / kBlock], v.ld, pairs,
+                                  {ahead.p + first / 2 * ahead.step, ahead.step, ahead.stream});
   }
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
+    float* out = rows.out + r * rows.out_stride;
+    F32x16 part[N];
 #pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      float* out = rows.out + r * rows.out_stride + 16 * n;
-      F32x16 merged = Mul(ToFloat(acc[r][n]), Set(rows.p_scale[r]));
-      if (rows.old_scale != nullptr) {
-        merged = Fma(Load(out), Set(rows.old_scale[r]), Mul(merged, Set(rows.part_scale[r])));
+    for (int n = 0; n < N; ++n) part[n] = Mul(ToFloat(acc[r][n]), Set(rows.p_scale[r]));
+    if (rows.old_scale == nullptr) {
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) Store(out + 16 * n, part[n]);
+    } else {
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) {
+        Store(out + 16 * n, Fma(Load(out + 16 * n), Set(rows.old_scale[r]),
+                                Mul(part[n], Set(rows.part_scale[r]))));
       }
-      Store(out, merged);
     }
   }
 }

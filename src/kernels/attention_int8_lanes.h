@@ -23,16 +23,21 @@ CAIRN_SIMD int32_t FourBytes(const void* p) {
 
 #if defined(__AVX512F__)
 
+// Keeps a sum in its register: without it, g++ 12 copies each one to the stack at every step.
+CAIRN_SIMD void Pin(I32x16& a) { asm("" : "+v"(a.v)); }
+
 CAIRN_SIMD I32x16 LoadQuads(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 CAIRN_SIMD I32x16 StartQuads(const int32_t* bias) { return {_mm512_set1_epi32(*bias)}; }
-CAIRN_SIMD I32x16 DotQuads(I32x16 sum, I32x16 keys, const int8_t* q) {
-  return {_mm512_dpbusd_epi32(sum.v, keys.v, _mm512_set1_epi32(FourBytes(q)))};
+CAIRN_SIMD void DotQuads(I32x16& sum, I32x16 keys, const int8_t* q) {
+  sum.v = _mm512_dpbusd_epi32(sum.v, keys.v, _mm512_set1_epi32(FourBytes(q)));
+  Pin(sum);
 }
 CAIRN_SIMD I32x16 LoadPairs(const int8_t* p) {
   return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
-CAIRN_SIMD I32x16 DotPairs(I32x16 sum, I32x16 v, const int16_t* p) {
-  return {_mm512_dpwssd_epi32(sum.v, v.v, _mm512_set1_epi32(FourBytes(p)))};
+CAIRN_SIMD void DotPairs(I32x16& sum, I32x16 v, const int16_t* p) {
+  sum.v = _mm512_dpwssd_epi32(sum.v, v.v, _mm512_set1_epi32(FourBytes(p)));
+  Pin(sum);
 }
 CAIRN_SIMD void StoreInt8(int8_t* p, I32x16 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
@@ -47,6 +52,8 @@ CAIRN_SIMD F32x16 LoadBFloat16(const uint16_t* p) {
 
 #elif defined(__AVX2__)
 
+CAIRN_SIMD void Pin(I32x16& a) { asm("" : "+x"(a.lo), "+x"(a.hi)); }
+
 // Both factors signed: |q| times keys that carry q's sign. No pair of products leaves int16, since
 // neither factor exceeds 127 (a key behind the row's position may, and counts for nothing).
 CAIRN_SIMD I32x16 LoadQuads(const uint8_t* p) {
@@ -57,22 +64,24 @@ CAIRN_SIMD I32x16 LoadQuads(const uint8_t* p) {
 CAIRN_SIMD I32x16 StartQuads(const int32_t*) {
   return {_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
-CAIRN_SIMD I32x16 DotQuads(I32x16 sum, I32x16 keys, const int8_t* q) {
+CAIRN_SIMD void DotQuads(I32x16& sum, I32x16 keys, const int8_t* q) {
   const __m256i ones = _mm256_set1_epi16(1);
   const __m256i x = _mm256_set1_epi32(FourBytes(q)), magnitude = _mm256_abs_epi8(x);
   const __m256i lo = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(keys.lo, x));
   const __m256i hi = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(keys.hi, x));
-  return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(lo, ones)),
-          _mm256_add_epi32(sum.hi, _mm256_madd_epi16(hi, ones))};
+  sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(lo, ones));
+  sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(hi, ones));
+  Pin(sum);
 }
 CAIRN_SIMD I32x16 LoadPairs(const int8_t* p) {
   return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
 }
-CAIRN_SIMD I32x16 DotPairs(I32x16 sum, I32x16 v, const int16_t* p) {
+CAIRN_SIMD void DotPairs(I32x16& sum, I32x16 v, const int16_t* p) {
   const __m256i x = _mm256_set1_epi32(FourBytes(p));
-  return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(v.lo, x)),
-          _mm256_add_epi32(sum.hi, _mm256_madd_epi16(v.hi, x))};
+  sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(v.lo, x));
+  sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(v.hi, x));
+  Pin(sum);
 }
 CAIRN_SIMD __m256i PackInt16(I32x16 a) {
   return _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xD8);
@@ -102,17 +111,14 @@ struct Pairs16 {
 };
 CAIRN_SIMD Quads16 LoadQuads(const uint8_t* p) { return {p}; }
 CAIRN_SIMD I32x16 StartQuads(const int32_t*) { return SetInt(I32x16{}, 0); }
-CAIRN_SIMD I32x16 DotQuads(I32x16 sum, Quads16 keys, const int8_t* q) {
-  return EachIntLane<16>([&](int i) {
-    int32_t s = sum.v[i];
-    for (int d = 0; d < 4; ++d) s += (keys.p[4 * i + d] - 128) * q[d];
-    return s;
-  });
+CAIRN_SIMD void DotQuads(I32x16& sum, Quads16 keys, const int8_t* q) {
+  for (int i = 0; i < 16; ++i) {
+    for (int d = 0; d < 4; ++d) sum.v[i] += (keys.p[4 * i + d] - 128) * q[d];
+  }
 }
 CAIRN_SIMD Pairs16 LoadPairs(const int8_t* p) { return {p}; }
-CAIRN_SIMD I32x16 DotPairs(I32x16 sum, Pairs16 v, const int16_t* p) {
-  return EachIntLane<16>(
-      [&](int i) { return sum.v[i] + v.p[2 * i] * p[0] + v.p[2 * i + 1] * p[1]; });
+CAIRN_SIMD void DotPairs(I32x16& sum, Pairs16 v, const int16_t* p) {
+  for (int i = 0; i < 16; ++i) sum.v[i] += v.p[2 * i] * p[0] + v.p[2 * i + 1] * p[1];
 }
 CAIRN_SIMD void StoreInt8(int8_t* p, I32x16 a) {
   for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a.v[i]);
