@@ -29,6 +29,10 @@ struct RopeTable {
 // a table does not depend on the machine's libm. REQUIRES: theta > 0, n even.
 std::vector<double> RopeInverseFrequencies(double theta, int rotary_dims);
 
+// The natural logarithm in plain double operations, for tables that are made at load. REQUIRES: x
+// > 0 and finite.
+double LogDouble(double x);
+
 // A view of the rows' cos and sin, both [rows][half].
 struct RopeAngles {
   const float* cos;

@@ -81,6 +81,8 @@ CosSin CosSinD(double angle) {
 
 }  // namespace
 
+double LogDouble(double x) { return LogD(x); }
+
 std::vector<double> RopeInverseFrequencies(double theta, int rotary_dims) {
   CHECK(theta > 0 && rotary_dims > 0 && rotary_dims % 2 == 0);
   std::vector<double> inv_freq(static_cast<size_t>(rotary_dims) / 2);

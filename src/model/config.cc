@@ -34,30 +34,18 @@ std::string ModelName(const ModelFile& file) {
   return std::filesystem::path(file.path()).stem().string();
 }
 
-Status ReadRope(const ModelFile& file, std::string_view arch, DecoderConfig& config) {
-  ASSIGN_OR_RETURN(const float base, ReadPositive(file, Key(arch, "rope.freq_base"), 10000.0f));
-  config.rope_base = base;
-  ASSIGN_OR_RETURN(config.rotary_dims, ReadSize(file, arch, "rope.dimension_count", 2,
-                                                config.head_dim, config.head_dim));
-  if (config.rotary_dims % 2 != 0) {
-    return DataLoss("[model] rope.dimension_count is " + std::to_string(config.rotary_dims) +
-                    ", wanted an even number");
-  }
-  ASSIGN_OR_RETURN(const auto type, file.FindString(Key(arch, "rope.scaling.type")));
-  if (!type.has_value() || *type == "none") return {};
-  if (*type != "linear") {
-    return Unsupported("[model] rope scaling '" + std::string(*type) +
-                       "' is not in this version; it knows none, linear and rope_freqs tensors");
-  }
-  ASSIGN_OR_RETURN(const float factor, ReadPositive(file, Key(arch, "rope.scaling.factor"), 1.0f));
-  config.rope_scale = factor;
-  return {};
-}
-
 Status ReadHeads(const ModelFile& file, std::string_view arch, DecoderConfig& config) {
   ASSIGN_OR_RETURN(config.heads, ReadSize(file, arch, "attention.head_count", 1, kHeadsMax));
-  ASSIGN_OR_RETURN(config.kv_heads,
-                   ReadSize(file, arch, "attention.head_count_kv", 1, kHeadsMax, config.heads));
+  ASSIGN_OR_RETURN(config.layer_kv_heads,
+                   ReadLayerSizes(file, arch, "attention.head_count_kv", config.layer_count, 0,
+                                  kHeadsMax, config.heads));
+  for (const int kv_heads : config.layer_kv_heads) {
+    if (kv_heads == 0) continue;
+    if (config.kv_heads != 0 && kv_heads != config.kv_heads)
+      return Unsupported("[model] layers with different numbers of key-value heads");
+    config.kv_heads = kv_heads;
+  }
+  if (config.kv_heads == 0) return DataLoss("[model] no layer has key-value heads");
   if (config.heads % config.kv_heads != 0) {
     return DataLoss("[model] " + std::to_string(config.heads) + " heads are no multiple of " +
                     std::to_string(config.kv_heads) + " key-value heads");
@@ -104,25 +92,41 @@ Result<int> ReadSize(const ModelFile& file, std::string_view architecture, std::
   return static_cast<int>(*found);
 }
 
-Result<DecoderConfig> ReadDecoderConfig(const ModelFile& file, std::string_view architecture) {
+Result<std::vector<int>> ReadLayerSizes(const ModelFile& file, std::string_view architecture,
+                                        std::string_view key, int layers, int min, int max,
+                                        int fallback) {
+  const std::string name = Key(architecture, key);
+  if (!file.ArraySize(name).has_value()) {
+    ASSIGN_OR_RETURN(const int all, ReadSize(file, architecture, key, min, max, fallback));
+    return std::vector<int>(layers, all);
+  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> values, file.GetI64Array(name));
+  if (static_cast<int64_t>(values.size()) < layers) {
+    return DataLoss("[model] " + name + " has " + std::to_string(values.size()) +
+                    " values, wanted one for each of " + std::to_string(layers) + " layers");
+  }
+  std::vector<int> sizes;
+  for (int i = 0; i < layers; ++i) {
+    if (values[i] < min || values[i] > max) {
+      return DataLoss("[model] " + name + " has " + std::to_string(values[i]) + ", wanted " +
+                      std::to_string(min) + " to " + std::to_string(max));
+    }
+    sizes.push_back(static_cast<int>(values[i]));
+  }
+  return sizes;
+}
+
+Result<DecoderConfig> ReadDecoderFrame(const ModelFile& file, std::string_view architecture) {
   const std::string_view arch = architecture;
   DecoderConfig config;
   config.architecture = arch;
   config.name = ModelName(file);
   ASSIGN_OR_RETURN(config.hidden_size, ReadSize(file, arch, "embedding_length", 1, kHiddenMax));
   ASSIGN_OR_RETURN(config.layer_count, ReadSize(file, arch, "block_count", 1, kLayersMax));
-  ASSIGN_OR_RETURN(config.ffn_size, ReadSize(file, arch, "feed_forward_length", 1, kFfnMax));
   ASSIGN_OR_RETURN(const int context, ReadSize(file, arch, "context_length", 1, kContextMax));
   config.trained_context_length = context;
   ASSIGN_OR_RETURN(config.norm_eps,
                    ReadPositive(file, Key(arch, "attention.layer_norm_rms_epsilon"), 1e-5f));
-  RETURN_IF_ERROR(ReadHeads(file, arch, config));
-  RETURN_IF_ERROR(ReadRope(file, arch, config));
-  ASSIGN_OR_RETURN(const int experts, ReadSize(file, arch, "expert_count", 0, 1 << 20, 0));
-  if (experts > 0) {
-    return Unsupported("[model] mixture of experts (" + std::to_string(experts) +
-                       " experts) is not in this version");
-  }
   ASSIGN_OR_RETURN(const std::vector<int64_t> embedding, file.TensorShape("token_embd.weight"));
   if (embedding.size() != 2 || embedding[0] < 1 || embedding[0] > kVocabMax) {
     return DataLoss("[model] token_embd.weight is no matrix with 1 to " +
@@ -133,13 +137,19 @@ Result<DecoderConfig> ReadDecoderConfig(const ModelFile& file, std::string_view 
   return config;
 }
 
-RopeTable MakeRopeTable(const DecoderConfig& config, RopePairs pairs) {
-  RopeTable table;
-  table.pairs = pairs;
-  table.rotary_dims = config.rotary_dims;
-  table.inv_freq = RopeInverseFrequencies(config.rope_base, config.rotary_dims);
-  for (double& frequency : table.inv_freq) frequency /= config.rope_scale;
-  return table;
+Status ReadAttention(const ModelFile& file, std::string_view architecture, DecoderConfig& config) {
+  RETURN_IF_ERROR(ReadHeads(file, architecture, config));
+  ASSIGN_OR_RETURN(config.rope, ReadRopeConfig(file, architecture, config.head_dim,
+                                               config.trained_context_length));
+  return {};
+}
+
+Result<DecoderConfig> ReadDecoderConfig(const ModelFile& file, std::string_view architecture) {
+  ASSIGN_OR_RETURN(DecoderConfig config, ReadDecoderFrame(file, architecture));
+  ASSIGN_OR_RETURN(config.ffn_size,
+                   ReadSize(file, architecture, "feed_forward_length", 1, kFfnMax));
+  RETURN_IF_ERROR(ReadAttention(file, architecture, config));
+  return config;
 }
 
 }  // namespace cairn

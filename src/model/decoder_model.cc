@@ -72,14 +72,14 @@ DecoderModel::DecoderModel(DecoderConfig config, StateLayout layout, RopeTable r
   needs_.rope_half = rope_.half();
 }
 
-Status DecoderModel::LoadFrame(Weights& weights) {
+Status DecoderModel::LoadFrame(Weights& weights, std::string_view final_norm) {
   ASSIGN_OR_RETURN(embedding_,
                    weights.Matrix("token_embd.weight", config_.vocab_size, config_.hidden_size));
   if (!config_.tied) {
     ASSIGN_OR_RETURN(head_,
                      weights.Matrix("output.weight", config_.vocab_size, config_.hidden_size));
   }
-  ASSIGN_OR_RETURN(final_norm_, weights.Vector("output_norm.weight", config_.hidden_size));
+  ASSIGN_OR_RETURN(final_norm_, weights.Vector(final_norm, config_.hidden_size));
   return {};
 }
 

@@ -42,7 +42,7 @@ class DecoderModel : public Model {
 
   // Loading: the frame's tensors first, then the architecture's layers (AddNeeds for each), then
   // the facts that need all of them.
-  Status LoadFrame(Weights& weights);
+  Status LoadFrame(Weights& weights, std::string_view final_norm = "output_norm.weight");
   void FinishLoad(const ModelFile& file, const Weights& weights, const LoadOptions& options);
 
   Step Begin(const KernelContext& ctx, const ForwardBatch& batch, Workspace& workspace) const;

@@ -1,13 +1,17 @@
-// Llama (GGUF architecture "llama"): full attention and SwiGLU; Llama 3.x, SmolLM2 and their like.
-// All of its state is KV. Everything this architecture is, is here.
+// Llama and its family (llama_family.h): full attention and SwiGLU or a mixture of experts, with
+// biases, q/k norms or position-free layers where the family has them. All of its state is KV.
+// Everything these architectures are, is here.
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "model/decoder_model.h"
 #include "model/layers/attention_layer.h"
+#include "model/layers/moe_ffn.h"
 #include "model/layers/swiglu_ffn.h"
+#include "model/llama_family.h"
 #include "model/reference/architectures.h"
 #include "model/registry.h"
 #include "model/state_export.h"
@@ -15,14 +19,11 @@
 namespace cairn {
 namespace {
 
-// The converter permutes the rows of q and k so that a pair of the rotation lies side by side.
-constexpr RopePairs kPairs = RopePairs::kInterleaved;
-
 struct LlamaLayer {
   std::vector<float> attention_norm;  // [hidden]
   AttentionLayer attention;
   std::vector<float> ffn_norm;  // [hidden]
-  SwiGluFfn ffn;
+  std::variant<SwiGluFfn, MoeFfn> ffn;
 };
 
 class LlamaModel final : public DecoderModel {
@@ -38,7 +39,7 @@ class LlamaModel final : public DecoderModel {
       layer.attention.Forward(step);
       AddBranch(step);
       Norm(step, layer.ffn_norm);
-      layer.ffn.Forward(step);
+      std::visit([&](const auto& ffn) { ffn.Forward(step); }, layer.ffn);
       AddBranch(step);
     }
     Finish(step, batch);
@@ -48,7 +49,7 @@ class LlamaModel final : public DecoderModel {
                                        int64_t position) const override {
     std::vector<StateTensor> out;
     for (size_t i = 0; i < layers_.size(); ++i) {
-      auto tensors = ExportKv(i, attention_shape(), kPairs,
+      auto tensors = ExportKv(i, attention_shape(), config_.family.pairs,
                               layers_[i].attention.options().kv_offset, blocks, position);
       std::move(tensors.begin(), tensors.end(), std::back_inserter(out));
     }
@@ -56,15 +57,18 @@ class LlamaModel final : public DecoderModel {
   }
 
  private:
-  using DecoderModel::DecoderModel;
+  LlamaModel(LlamaConfig config, StateLayout layout, RopeTable rope, KvType kv_type)
+      : DecoderModel(config.decoder, std::move(layout), std::move(rope), kv_type),
+        config_(std::move(config)) {}
   Result<LlamaLayer> LoadLayer(Weights& weights, int index);
 
+  const LlamaConfig config_;
   std::vector<LlamaLayer> layers_;
 };
 
-Result<ModelPlan> Plan(const ModelFile& file, KvType kv_type) {
+Result<ModelPlan> Plan(const LlamaConfig& config, KvType kv_type) {
   ModelPlan plan;
-  ASSIGN_OR_RETURN(plan.decoder, ReadDecoderConfig(file, "llama"));
+  plan.decoder = config.decoder;
   plan.attention_layers = plan.decoder.layer_count;
   const size_t kv_bytes = plan.decoder.attention_shape(kv_type).layer_bytes() / kBlockPositions;
   std::vector<StatePart> parts;
@@ -74,24 +78,14 @@ Result<ModelPlan> Plan(const ModelFile& file, KvType kv_type) {
   return plan;
 }
 
-// Llama 3.1 stretches its low frequencies: the file holds a divisor for each.
-Result<RopeTable> LoadRope(Weights& weights, const DecoderConfig& config) {
-  RopeTable rope = MakeRopeTable(config, kPairs);
-  ASSIGN_OR_RETURN(const auto divisors, weights.OptionalVector("rope_freqs.weight", rope.half()));
-  if (!divisors.has_value()) return rope;
-  for (int i = 0; i < rope.half(); ++i) {
-    if (!((*divisors)[i] > 0)) return DataLoss("[model] rope_freqs.weight is not positive");
-    rope.inv_freq[i] /= (*divisors)[i];
-  }
-  return rope;
-}
-
 Result<std::unique_ptr<Model>> LlamaModel::Load(const ModelFile& file, Weights& weights,
                                                 const LoadOptions& options) {
-  ASSIGN_OR_RETURN(ModelPlan plan, Plan(file, options.kv_type));
-  ASSIGN_OR_RETURN(RopeTable rope, LoadRope(weights, plan.decoder));
+  ASSIGN_OR_RETURN(LlamaConfig config, ReadLlamaConfig(file));
+  ASSIGN_OR_RETURN(ModelPlan plan, Plan(config, options.kv_type));
+  ASSIGN_OR_RETURN(RopeTable rope, LoadRopeTable(weights, config.decoder.rope, config.family.pairs,
+                                                 ContextInForce(config.decoder, options)));
   std::unique_ptr<LlamaModel> model(
-      new LlamaModel(plan.decoder, std::move(plan.layout), std::move(rope), options.kv_type));
+      new LlamaModel(std::move(config), std::move(plan.layout), std::move(rope), options.kv_type));
   RETURN_IF_ERROR(model->LoadFrame(weights));
   for (int i = 0; i < plan.decoder.layer_count; ++i) {
     ASSIGN_OR_RETURN(LlamaLayer layer, model->LoadLayer(weights, i));
@@ -104,28 +98,56 @@ Result<std::unique_ptr<Model>> LlamaModel::Load(const ModelFile& file, Weights& 
 Result<LlamaLayer> LlamaModel::LoadLayer(Weights& weights, int index) {
   const std::string prefix = "blk." + std::to_string(index) + ".";
   const DecoderConfig& c = config();
-  const AttentionLayer::Options options{.shape = attention_shape(),
-                                        .gate = OutputGate::kNone,
-                                        .kv_offset = layout().kv_offset(index)};
+  const AttentionLayer::Options options{
+      .shape = attention_shape(),
+      .kv_offset = layout().kv_offset(index),
+      .positions = config_.HasPositions(index) ? Positions::kRotary : Positions::kNone};
+  AttentionLayer::HeadNorms norms{.q = {}, .k = {}, .eps = c.norm_eps};
+  if (config_.family.head_norms) {
+    ASSIGN_OR_RETURN(norms.q, weights.Vector(prefix + "attn_q_norm.weight", c.head_dim));
+    ASSIGN_OR_RETURN(norms.k, weights.Vector(prefix + "attn_k_norm.weight", c.head_dim));
+  }
+  const auto load_ffn = [&]() -> Result<std::variant<SwiGluFfn, MoeFfn>> {
+    using Ffn = std::variant<SwiGluFfn, MoeFfn>;
+    if (config_.moe.has_value()) {
+      ASSIGN_OR_RETURN(MoeFfn moe, MoeFfn::Load(weights, prefix, c.hidden_size, *config_.moe));
+      return Ffn(std::move(moe));
+    }
+    ASSIGN_OR_RETURN(SwiGluFfn dense, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
+    return Ffn(std::move(dense));
+  };
   ASSIGN_OR_RETURN(auto attention_norm, weights.Vector(prefix + "attn_norm.weight", c.hidden_size));
   ASSIGN_OR_RETURN(AttentionLayer attention,
-                   AttentionLayer::Load(weights, prefix, c.hidden_size, options, {}));
+                   AttentionLayer::Load(weights, prefix, c.hidden_size, options, std::move(norms)));
   ASSIGN_OR_RETURN(auto ffn_norm, weights.Vector(prefix + "ffn_norm.weight", c.hidden_size));
-  ASSIGN_OR_RETURN(SwiGluFfn ffn, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
+  ASSIGN_OR_RETURN(auto ffn, load_ffn());
   attention.AddNeeds(needs());
-  ffn.AddNeeds(needs());
+  std::visit([&](const auto& block) { block.AddNeeds(needs()); }, ffn);
   return LlamaLayer{std::move(attention_norm), std::move(attention), std::move(ffn_norm),
                     std::move(ffn)};
 }
 
+constexpr Architecture Named(std::string_view name) {
+  return {
+      .name = name,
+      .plan = [](const ModelFile& file, KvType kv_type) -> Result<ModelPlan> {
+        ASSIGN_OR_RETURN(const LlamaConfig config, ReadLlamaConfig(file));
+        return Plan(config, kv_type);
+      },
+      .load = LlamaModel::Load,
+      .load_reference = reference::LoadLlamaReference,
+      .ignores = [](const ModelFile&, std::string_view) { return false; },
+  };
+}
+
 }  // namespace
 
-const Architecture kLlamaArchitecture = {
-    .name = "llama",
-    .plan = Plan,
-    .load = LlamaModel::Load,
-    .load_reference = reference::LoadLlamaReference,
-    .ignores = [](const ModelFile&, std::string_view) { return false; },
-};
+const Architecture kLlamaArchitecture = Named("llama");
+const Architecture kMistral3Architecture = Named("mistral3");
+const Architecture kSmolLm3Architecture = Named("smollm3");
+const Architecture kQwen2Architecture = Named("qwen2");
+const Architecture kQwen2MoeArchitecture = Named("qwen2moe");
+const Architecture kQwen3Architecture = Named("qwen3");
+const Architecture kQwen3MoeArchitecture = Named("qwen3moe");
 
 }  // namespace cairn

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "kernels/attention.h"
+#include "model/config.h"
 #include "model/model.h"
 #include "model/model_file.h"
 #include "model/weights.h"
@@ -20,6 +21,11 @@ struct LoadOptions {
   std::optional<int64_t> context_length;  // in force; else the length the file declares
   Weights::Progress progress;             // bytes read so far, of all; may be empty
 };
+
+// The context length in force.
+inline int64_t ContextInForce(const DecoderConfig& config, const LoadOptions& options) {
+  return options.context_length.value_or(config.trained_context_length);
+}
 
 // The file may be closed afterwards. Errors: InvalidArgument (options), DataLoss (broken file),
 // Unsupported (architecture, tensor type, or a tensor this version would have to leave out).

@@ -83,7 +83,7 @@ Result<std::unique_ptr<Model>> Qwen35Model::Load(const ModelFile& file, Weights&
   ASSIGN_OR_RETURN(ModelPlan plan, Plan(config, options.kv_type));
   std::unique_ptr<Qwen35Model> model(
       new Qwen35Model(config.decoder, std::move(plan.layout),
-                      MakeRopeTable(config.decoder, RopePairs::kHalfSplit), options.kv_type));
+                      MakeRopeTable(config.decoder.rope, RopePairs::kHalfSplit), options.kv_type));
   RETURN_IF_ERROR(model->LoadFrame(weights));
   int next_part = 0;
   for (int i = 0; i < config.decoder.layer_count; ++i) {

@@ -5,8 +5,18 @@
 namespace cairn {
 
 std::span<const Architecture* const> Architectures() {
-  static constexpr std::array<const Architecture*, 2> kAll = {&kQwen35Architecture,
-                                                              &kLlamaArchitecture};
+  static constexpr auto kAll = std::to_array<const Architecture*>({
+      &kQwen35Architecture,
+      &kLlamaArchitecture,
+      &kMistral3Architecture,
+      &kSmolLm3Architecture,
+      &kQwen2Architecture,
+      &kQwen2MoeArchitecture,
+      &kQwen3Architecture,
+      &kQwen3MoeArchitecture,
+      &kLfm2Architecture,
+      &kLfm2MoeArchitecture,
+  });
   return kAll;
 }
 

@@ -41,5 +41,13 @@ std::span<const Architecture* const> Architectures();
 
 extern const Architecture kQwen35Architecture;
 extern const Architecture kLlamaArchitecture;
+extern const Architecture kMistral3Architecture;
+extern const Architecture kSmolLm3Architecture;
+extern const Architecture kQwen2Architecture;
+extern const Architecture kQwen2MoeArchitecture;
+extern const Architecture kQwen3Architecture;
+extern const Architecture kQwen3MoeArchitecture;
+extern const Architecture kLfm2Architecture;
+extern const Architecture kLfm2MoeArchitecture;
 
 }  // namespace cairn

@@ -136,7 +136,7 @@ TEST_P(FloatGolden, GreedyContinuations) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, FloatGolden,
                          ::testing::Combine(::testing::Values("qwen35-a", "qwen35-b", "llama-a",
-                                                              "llama-b"),
+                                                              "llama-b", "qwen3", "lfm2"),
                                             ::testing::ValuesIn(SupportedCpuLevels())),
                          [](const auto& info) {
                            return CaseName(std::string(std::get<0>(info.param)) + "_" +

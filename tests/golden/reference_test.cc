@@ -64,7 +64,8 @@ TEST_P(ReferenceGolden, LogitsAndStatesEqualTheFixture) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceGolden,
-                         ::testing::Values("qwen35-a", "qwen35-b", "llama-a", "llama-b"));
+                         ::testing::Values("qwen35-a", "qwen35-b", "llama-a", "llama-b", "qwen3",
+                                           "lfm2"));
 
 struct QuantCase {
   const char* name;

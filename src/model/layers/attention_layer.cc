@@ -37,6 +37,15 @@ Result<AttentionLayer> AttentionLayer::Load(Weights& weights, const std::string&
   return AttentionLayer(options, std::move(norms), std::move(in), std::move(out));
 }
 
+void AttentionLayer::Scale(float query_and_value, float key, float output) {
+  const int64_t keys = KeyWidth(options_.shape);
+  const Projection::ScaledPart in[] = {
+      {input_.n() - 2 * keys, query_and_value}, {keys, key}, {keys, query_and_value}};
+  const Projection::ScaledPart out[] = {{output_.n(), output}};
+  input_.ScaleOutputs(in);
+  output_.ScaleOutputs(out);
+}
+
 void AttentionLayer::AddNeeds(ScratchNeeds& needs) const {
   const int64_t q_width = QueryWidth(options_.shape);
   needs.projected = std::max(needs.projected, input_.n());
@@ -62,8 +71,10 @@ void AttentionLayer::Forward(const Step& step) const {
     RmsNormHeads(ctx, q, width, q_stride, norms_.q.data(), norms_.eps, rows, shape.heads, d);
     RmsNormHeads(ctx, k, width, d, norms_.k.data(), norms_.eps, rows, shape.kv_heads, d);
   }
-  ApplyRope(ctx, step.rope, step.angles, q, width, q_stride, rows, shape.heads);
-  ApplyRope(ctx, step.rope, step.angles, k, width, d, rows, shape.kv_heads);
+  if (options_.positions == Positions::kRotary) {
+    ApplyRope(ctx, step.rope, step.angles, q, width, q_stride, rows, shape.heads);
+    ApplyRope(ctx, step.rope, step.angles, k, width, d, rows, shape.kv_heads);
+  }
 
   const auto slices = step.AttentionSlices(options_.kv_offset);
   StoreKv(ctx, shape, slices, k, width, v, width);

@@ -18,6 +18,7 @@
 namespace cairn {
 
 enum class OutputGate { kNone, kSigmoid };
+enum class Positions { kRotary, kNone /* "NoPE": the mask alone orders the keys */ };
 
 class AttentionLayer {
  public:
@@ -25,6 +26,7 @@ class AttentionLayer {
     AttentionShape shape;
     OutputGate gate = OutputGate::kNone;
     size_t kv_offset = 0;  // of this layer in a block
+    Positions positions = Positions::kRotary;
   };
   // RMSNorm over each head of q and k before the rotation.
   struct HeadNorms {
@@ -36,6 +38,8 @@ class AttentionLayer {
   static Result<AttentionLayer> Load(Weights& weights, const std::string& prefix, int64_t hidden,
                                      const Options& options, HeadNorms norms);
 
+  // Factors on the projections (Falcon-H1); once at most.
+  void Scale(float query_and_value, float key, float output);
   void AddNeeds(ScratchNeeds& needs) const;
   size_t bytes() const { return input_.bytes() + output_.bytes(); }
   const Options& options() const { return options_; }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+#include "kernels/gated_ops.h"
 #include "kernels/vector_ops.h"
 
 namespace cairn {
@@ -48,8 +50,16 @@ Result<Projection> Projection::Load(Weights& weights, std::span<const Part> part
   return projection;
 }
 
+void Projection::ScaleOutputs(std::span<const ScaledPart> parts) {
+  CHECK(scale_.empty());
+  if (std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.scale == 1; }))
+    return;
+  for (const ScaledPart& part : parts) scale_.insert(scale_.end(), part.n, part.scale);
+  CHECK(static_cast<int64_t>(scale_.size()) == n_);
+}
+
 size_t Projection::bytes() const {
-  size_t total = bias_.size() * sizeof(float);
+  size_t total = (bias_.size() + scale_.size()) * sizeof(float);
   for (const Piece& piece : pieces_) total += piece.matrix.packed_bytes();
   return total;
 }
@@ -60,6 +70,7 @@ void Projection::Apply(const Step& step, const float* x, int rows, float* y, int
                  : FloatActivations(x, rows, k_);
   for (const Piece& piece : pieces_) MatMul(step.ctx, input, piece.matrix, y + piece.column, ldy);
   if (!bias_.empty()) AddBias(step.ctx, y, ldy, bias_.data(), rows, n_);
+  if (!scale_.empty()) ScaleColumns(step.ctx, y, ldy, scale_.data(), rows, n_);
 }
 
 }  // namespace cairn

@@ -25,11 +25,19 @@ class Projection {
   // Errors: those of Weights::Matrix.
   static Result<Projection> Load(Weights& weights, std::span<const Part> parts, int64_t k);
 
+  // From now on output columns are multiplied by the factor of their part, bias included. The parts
+  // cover n() columns in order; once at most.
+  struct ScaledPart {
+    int64_t n;
+    float scale;
+  };
+  void ScaleOutputs(std::span<const ScaledPart> parts);
+
   int64_t n() const { return n_; }  // of all parts
   int64_t k() const { return k_; }
   size_t bytes() const;  // of packed matrices and biases
 
-  // y [rows, ldy] = x [rows, k] W^T + bias; x contiguous. Uses scratch.activations.
+  // y [rows, ldy] = (x [rows, k] W^T + bias) * scale; x contiguous. Uses scratch.activations.
   void Apply(const Step& step, const float* x, int rows, float* y, int64_t ldy) const;
 
  private:
@@ -38,7 +46,8 @@ class Projection {
     int64_t column;  // of its first output
   };
   std::vector<Piece> pieces_;
-  std::vector<float> bias_;  // [n], or empty
+  std::vector<float> bias_;   // [n], or empty
+  std::vector<float> scale_;  // [n], or empty
   int64_t n_ = 0;
   int64_t k_ = 0;
   bool quantized_ = false;  // some piece reads the int8 form of x

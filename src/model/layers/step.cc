@@ -36,6 +36,24 @@ size_t AttentionBytes(const ScratchNeeds& needs, int rows_max, int64_t positions
   return AttentionScratchBytes(*needs.attention, rows_max, positions_max, threads);
 }
 
+void CarveExperts(Carver& carver, const ScratchNeeds& needs, int rows_max, ExpertScratch& out) {
+  const size_t pairs = static_cast<size_t>(rows_max) * needs.experts_used;
+  const size_t experts = needs.experts;
+  const size_t activation_bytes =
+      needs.experts == 0 ? 0 : ActivationBytes(static_cast<int>(pairs), needs.expert_k);
+  const auto take = [&]<typename T>(T*& to, size_t count) {
+    to = reinterpret_cast<T*>(carver.Take(count * sizeof(T)));
+  };
+  take(out.ids, pairs);
+  take(out.weights, pairs);
+  take(out.slots, pairs);
+  take(out.rows, pairs);
+  take(out.offsets, experts + 1);
+  take(out.groups, experts);
+  take(out.matmuls, experts);
+  out.activations = {carver.Take(activation_bytes), activation_bytes};
+}
+
 }  // namespace
 
 ModelWorkspace::ModelWorkspace(const ScratchNeeds& needs, int rows_max, int logit_rows_max,
@@ -60,6 +78,8 @@ ModelWorkspace::ModelWorkspace(const ScratchNeeds& needs, int rows_max, int logi
     positions = reinterpret_cast<int64_t*>(carver.Take(sizeof(int64_t) * rows_max));
     activations = {carver.Take(activation_bytes), activation_bytes};
     attention = {carver.Take(attention_bytes), attention_bytes};
+    routed = carver.Floats(rows_max, needs.routed);
+    CarveExperts(carver, needs, rows_max, experts);
     return carver.used();
   };
   memory_ = AlignedBuffer(carve(nullptr));

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "kernels/attention.h"
 #include "kernels/kernel_context.h"
+#include "kernels/matmul_grouped.h"
 #include "kernels/recurrent.h"
 #include "kernels/rope.h"
 #include "model/model.h"
@@ -30,6 +31,26 @@ struct ScratchNeeds {
   int64_t matmul_k = 0;                     // widest matmul input
   int64_t rope_half = 0;                    // RopeTable::half()
   std::optional<AttentionShape> attention;  // the same in all layers
+  // Mixtures of experts: a row goes to `experts_used` of `experts`.
+  int experts = 0;
+  int experts_used = 0;
+  int64_t expert_k = 0;  // widest input of an expert's matmul
+  int64_t routed = 0;    // outputs of a row's experts
+};
+
+// Who goes where in a mixture of experts. A pair is one row at one expert of its choice.
+struct ExpertScratch {
+  struct Group {
+    int expert, row_begin, row_count;
+  };
+  int32_t* ids;                      // [rows, used], ascending in a row
+  float* weights;                    // [rows, used]
+  int32_t* slots;                    // [rows, used]: where the pair lies in the order by expert
+  int32_t* rows;                     // [pairs], in that order
+  int32_t* offsets;                  // [experts + 1]
+  Group* groups;                     // [experts]: experts that have rows
+  MatMulGroup* matmuls;              // [experts]
+  std::span<std::byte> activations;  // ActivationBytes of all pairs
 };
 
 // All memory of a step. Owns it. Allocated once for rows_max rows.
@@ -55,6 +76,8 @@ class ModelWorkspace : public Workspace {
   int64_t* positions;  // [rows]
   std::span<std::byte> activations;  // ActivationBytes of the widest matmul
   std::span<std::byte> attention;    // AttentionScratchBytes
+  float* routed;                     // [rows, routed]
+  ExpertScratch experts;
 
   // Grow to the most slices and taps ever seen, so a steady step allocates nothing.
   std::vector<AttentionSlice> attention_slices;

@@ -3,20 +3,30 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/moe_ops.h"
 #include "kernels/vector_ops.h"
 
 namespace cairn {
 
-SwiGluFfn::SwiGluFfn(Projection gate_up, Projection down)
-    : gate_up_(std::move(gate_up)), down_(std::move(down)) {}
+SwiGluFfn::SwiGluFfn(Projection gate_up, Projection down, GluActivation activation)
+    : gate_up_(std::move(gate_up)), down_(std::move(down)), activation_(activation) {}
 
 Result<SwiGluFfn> SwiGluFfn::Load(Weights& weights, const std::string& prefix, int64_t hidden,
-                                  int64_t ffn) {
-  const Projection::Part gate_up[] = {{prefix + "ffn_gate", ffn}, {prefix + "ffn_up", ffn}};
-  const Projection::Part down[] = {{prefix + "ffn_down", hidden}};
+                                  int64_t ffn, const std::string& suffix,
+                                  GluActivation activation) {
+  const Projection::Part gate_up[] = {{prefix + "ffn_gate" + suffix, ffn},
+                                      {prefix + "ffn_up" + suffix, ffn}};
+  const Projection::Part down[] = {{prefix + "ffn_down" + suffix, hidden}};
   ASSIGN_OR_RETURN(Projection in, Projection::Load(weights, gate_up, hidden));
   ASSIGN_OR_RETURN(Projection out, Projection::Load(weights, down, ffn));
-  return SwiGluFfn(std::move(in), std::move(out));
+  return SwiGluFfn(std::move(in), std::move(out), activation);
+}
+
+void SwiGluFfn::Scale(float gate, float down) {
+  const Projection::ScaledPart in[] = {{down_.k(), gate}, {down_.k(), 1}};
+  const Projection::ScaledPart out[] = {{down_.n(), down}};
+  gate_up_.ScaleOutputs(in);
+  down_.ScaleOutputs(out);
 }
 
 void SwiGluFfn::AddNeeds(ScratchNeeds& needs) const {
@@ -28,7 +38,8 @@ void SwiGluFfn::AddNeeds(ScratchNeeds& needs) const {
 void SwiGluFfn::Forward(const Step& step) const {
   ModelWorkspace& scratch = step.scratch;
   gate_up_.Apply(step, scratch.normed, step.rows, scratch.projected, gate_up_.n());
-  SwiGluRows(step.ctx, scratch.projected, gate_up_.n(), step.rows, down_.k(), scratch.mixed);
+  const auto glu = activation_ == GluActivation::kSilu ? SwiGluRows : GeGluRows;
+  glu(step.ctx, scratch.projected, gate_up_.n(), step.rows, down_.k(), scratch.mixed);
   down_.Apply(step, scratch.mixed, step.rows, scratch.branch, down_.n());
 }
 

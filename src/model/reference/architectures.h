@@ -13,9 +13,15 @@ namespace cairn::reference {
 
 Result<std::unique_ptr<ReferenceModel>> LoadQwen35Reference(const ModelFile& file);
 Result<std::unique_ptr<ReferenceModel>> LoadLlamaReference(const ModelFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadLfm2Reference(const ModelFile& file);
 
-// rope_base^(-2i/n) / rope_scale for i < n / 2.
-std::vector<double> Frequencies(const DecoderConfig& config);
+struct Rotary {
+  std::vector<double> inv_freq;  // [n / 2]
+  double magnitude = 1;          // on cos and sin
+};
+// base^(-2i/n) for i < n / 2, stretched; without and with the file's divisors.
+Rotary MakeRotary(const RopeConfig& rope);
+Result<Rotary> LoadRotary(const ModelFile& file, const RopeConfig& rope, int64_t context);
 
 // Rows [tokens][kv_heads * d] as a state [kv_heads, tokens, d].
 StateTensor KvState(const std::string& name, const Rows& rows, int kv_heads, int64_t d);

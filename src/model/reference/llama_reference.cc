@@ -1,8 +1,11 @@
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "model/llama_family.h"
 #include "model/reference/architectures.h"
+#include "model/reference/moe_reference.h"
 #include "model/reference/reference_math.h"
 
 namespace cairn::reference {
@@ -11,7 +14,9 @@ namespace {
 struct Layer {
   Row attention_norm, ffn_norm;
   Matrix q, k, v, out;
+  Row q_norm, k_norm;  // or empty
   SwiGlu ffn;
+  std::optional<Moe> moe;
 };
 
 class LlamaReference final : public ReferenceModel {
@@ -20,8 +25,8 @@ class LlamaReference final : public ReferenceModel {
   Output Run(std::span<const Token> tokens, std::span<const int> rows) const override;
 
  private:
-  DecoderConfig config_;
-  std::vector<double> inv_freq_;
+  LlamaConfig config_;
+  Rotary rotary_;
   Matrix embedding_, head_;
   Row final_norm_;
   std::vector<Layer> layers_;
@@ -44,7 +49,8 @@ Rows HalfSplit(const Rows& x, int64_t d) {
 
 ReferenceModel::Output LlamaReference::Run(std::span<const Token> tokens,
                                            std::span<const int> rows) const {
-  const DecoderConfig& c = config_;
+  const DecoderConfig& c = config_.decoder;
+  const bool half_split = config_.family.pairs == RopePairs::kHalfSplit;
   Output output;
   Rows x;
   for (const Token token : tokens) {
@@ -57,11 +63,19 @@ ReferenceModel::Output LlamaReference::Run(std::span<const Token> tokens,
     const Rows y = RmsNorm(x, layer.attention_norm, c.norm_eps);
     Rows q = layer.q(y), k = layer.k(y);
     const Rows v = layer.v(y);
-    Rotate(q, inv_freq_, c.head_dim, /*half_split=*/false);
-    Rotate(k, inv_freq_, c.head_dim, /*half_split=*/false);
+    if (!layer.q_norm.empty()) {
+      q = RmsNorm(q, layer.q_norm, c.norm_eps);
+      k = RmsNorm(k, layer.k_norm, c.norm_eps);
+    }
+    if (config_.HasPositions(static_cast<int>(i))) {
+      Rotate(q, rotary_.inv_freq, c.head_dim, half_split, rotary_.magnitude);
+      Rotate(k, rotary_.inv_freq, c.head_dim, half_split, rotary_.magnitude);
+    }
     Add(x, layer.out(CausalAttention(q, k, v, c.heads, c.kv_heads, c.head_dim)));
-    Add(x, layer.ffn(RmsNorm(x, layer.ffn_norm, c.norm_eps)));
-    output.states.push_back(KvState(tag + "k", HalfSplit(k, c.head_dim), c.kv_heads, c.head_dim));
+    const Rows z = RmsNorm(x, layer.ffn_norm, c.norm_eps);
+    Add(x, layer.moe.has_value() ? (*layer.moe)(z) : layer.ffn(z));
+    output.states.push_back(
+        KvState(tag + "k", half_split ? k : HalfSplit(k, c.head_dim), c.kv_heads, c.head_dim));
     output.states.push_back(KvState(tag + "v", v, c.kv_heads, c.head_dim));
   }
   for (const int row : rows) {
@@ -72,13 +86,9 @@ ReferenceModel::Output LlamaReference::Run(std::span<const Token> tokens,
 
 Result<std::unique_ptr<ReferenceModel>> LlamaReference::Load(const ModelFile& file) {
   auto model = std::make_unique<LlamaReference>();
-  ASSIGN_OR_RETURN(model->config_, ReadDecoderConfig(file, "llama"));
-  const DecoderConfig& c = model->config_;
-  model->inv_freq_ = Frequencies(c);
-  if (file.HasTensor("rope_freqs.weight")) {
-    ASSIGN_OR_RETURN(const Row factors, LoadVector(file, "rope_freqs.weight", c.rotary_dims / 2));
-    for (size_t i = 0; i < factors.size(); ++i) model->inv_freq_[i] /= factors[i];
-  }
+  ASSIGN_OR_RETURN(model->config_, ReadLlamaConfig(file));
+  const DecoderConfig& c = model->config_.decoder;
+  ASSIGN_OR_RETURN(model->rotary_, LoadRotary(file, c.rope, c.trained_context_length));
   ASSIGN_OR_RETURN(model->embedding_, LoadMatrix(file, "token_embd", c.vocab_size, c.hidden_size));
   ASSIGN_OR_RETURN(model->head_,
                    LoadMatrix(file, c.tied ? "token_embd" : "output", c.vocab_size, c.hidden_size));
@@ -94,7 +104,15 @@ Result<std::unique_ptr<ReferenceModel>> LlamaReference::Load(const ModelFile& fi
     ASSIGN_OR_RETURN(layer.k, LoadMatrix(file, p + "attn_k", kv_width, c.hidden_size));
     ASSIGN_OR_RETURN(layer.v, LoadMatrix(file, p + "attn_v", kv_width, c.hidden_size));
     ASSIGN_OR_RETURN(layer.out, LoadMatrix(file, p + "attn_output", c.hidden_size, q_width));
-    ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, p, c.hidden_size, c.ffn_size));
+    if (model->config_.family.head_norms) {
+      ASSIGN_OR_RETURN(layer.q_norm, LoadVector(file, p + "attn_q_norm.weight", c.head_dim));
+      ASSIGN_OR_RETURN(layer.k_norm, LoadVector(file, p + "attn_k_norm.weight", c.head_dim));
+    }
+    if (model->config_.moe.has_value()) {
+      ASSIGN_OR_RETURN(layer.moe, LoadMoe(file, p, c.hidden_size, *model->config_.moe));
+    } else {
+      ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, p, c.hidden_size, c.ffn_size));
+    }
     model->layers_.push_back(std::move(layer));
   }
   return std::unique_ptr<ReferenceModel>(std::move(model));

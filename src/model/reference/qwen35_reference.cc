@@ -247,7 +247,7 @@ Result<std::unique_ptr<ReferenceModel>> Qwen35Reference::Load(const ModelFile& f
   auto model = std::make_unique<Qwen35Reference>();
   ASSIGN_OR_RETURN(model->config_, ReadQwen35Config(file));
   const DecoderConfig& c = model->config_.decoder;
-  model->inv_freq_ = Frequencies(c);
+  model->inv_freq_ = MakeRotary(c.rope).inv_freq;
   ASSIGN_OR_RETURN(model->embedding_, LoadMatrix(file, "token_embd", c.vocab_size, c.hidden_size));
   ASSIGN_OR_RETURN(model->head_,
                    LoadMatrix(file, c.tied ? "token_embd" : "output", c.vocab_size, c.hidden_size));

@@ -68,6 +68,10 @@ double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 double Silu(double x) { return x * Sigmoid(x); }
 double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
+double Gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
 Row RmsNorm(const Row& x, const Row& w, double eps) {
   const size_t n = w.size();
   Row y(x.size());
@@ -92,7 +96,8 @@ void Add(Rows& x, const Rows& y) {
   }
 }
 
-void Rotate(Rows& x, const std::vector<double>& inv_freq, int64_t d, bool half_split) {
+void Rotate(Rows& x, const std::vector<double>& inv_freq, int64_t d, bool half_split,
+            double magnitude) {
   const int64_t half = inv_freq.size();
   for (size_t t = 0; t < x.size(); ++t) {
     for (size_t head = 0; head < x[t].size(); head += d) {
@@ -100,8 +105,9 @@ void Rotate(Rows& x, const std::vector<double>& inv_freq, int64_t d, bool half_s
         double& a = x[t][head + (half_split ? i : 2 * i)];
         double& b = x[t][head + (half_split ? i + half : 2 * i + 1)];
         const double angle = static_cast<double>(t) * inv_freq[i];
-        const double rotated_a = a * std::cos(angle) - b * std::sin(angle);
-        b = b * std::cos(angle) + a * std::sin(angle);
+        const double cos = std::cos(angle) * magnitude, sin = std::sin(angle) * magnitude;
+        const double rotated_a = a * cos - b * sin;
+        b = b * cos + a * sin;
         a = rotated_a;
       }
     }
@@ -109,21 +115,23 @@ void Rotate(Rows& x, const std::vector<double>& inv_freq, int64_t d, bool half_s
 }
 
 Rows CausalAttention(const Rows& q, const Rows& k, const Rows& v, int heads, int kv_heads,
-                     int64_t d) {
-  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+                     int64_t d, double scale, int64_t window) {
+  if (scale == 0) scale = 1.0 / std::sqrt(static_cast<double>(d));
   Rows out(q.size(), Row(heads * d, 0.0));
   for (size_t t = 0; t < q.size(); ++t) {
     for (int h = 0; h < heads; ++h) {
       const int64_t q_at = h * d, kv_at = h / (heads / kv_heads) * d;
-      Row score(t + 1, 0.0);
-      for (size_t s = 0; s <= t; ++s) {
+      const size_t first = static_cast<int64_t>(t) < window ? 0 : t + 1 - window;
+      Row score(t + 1, -INFINITY);
+      for (size_t s = first; s <= t; ++s) {
+        score[s] = 0;
         for (int64_t i = 0; i < d; ++i) score[s] += q[t][q_at + i] * k[s][kv_at + i];
         score[s] *= scale;
       }
       const double max = *std::max_element(score.begin(), score.end());
       double sum = 0;
       for (double& s : score) sum += s = std::exp(s - max);
-      for (size_t s = 0; s <= t; ++s) {
+      for (size_t s = first; s <= t; ++s) {
         for (int64_t i = 0; i < d; ++i) out[t][q_at + i] += score[s] / sum * v[s][kv_at + i];
       }
     }
@@ -135,7 +143,7 @@ Rows SwiGlu::operator()(const Rows& x) const {
   Rows h = gate(x);
   const Rows u = up(x);
   for (size_t t = 0; t < h.size(); ++t) {
-    for (size_t i = 0; i < h[t].size(); ++i) h[t][i] = Silu(h[t][i]) * u[t][i];
+    for (size_t i = 0; i < h[t].size(); ++i) h[t][i] = activation(h[t][i]) * u[t][i];
   }
   return down(h);
 }

@@ -34,6 +34,7 @@ Result<Row> LoadVector(const ModelFile& file, const std::string& name, int64_t n
 double Sigmoid(double x);
 double Silu(double x);
 double Softplus(double x);
+double Gelu(double x);  // tanh form
 
 // w * x / sqrt(mean(x^2) + eps) for each sub-row of w.size() elements.
 Row RmsNorm(const Row& x, const Row& w, double eps);
@@ -42,16 +43,18 @@ void Add(Rows& x, const Rows& y);
 
 // Rotates the first 2 * inv_freq.size() dims of each head of width d at the row's position.
 // half_split: pairs (i, i + n/2); else (2i, 2i + 1).
-void Rotate(Rows& x, const std::vector<double>& inv_freq, int64_t d, bool half_split);
+void Rotate(Rows& x, const std::vector<double>& inv_freq, int64_t d, bool half_split,
+            double magnitude = 1);
 
-// softmax(q . k / sqrt(d)) v over the keys 0..t of row t; query head h reads key head
-// h / (heads / kv_heads).
+// softmax(q . k * scale) v over the keys 0..t of row t, or its last `window` ones; query head h
+// reads key head h / (heads / kv_heads). Scale 0: 1 / sqrt(d).
 Rows CausalAttention(const Rows& q, const Rows& k, const Rows& v, int heads, int kv_heads,
-                     int64_t d);
+                     int64_t d, double scale = 0, int64_t window = INT64_MAX);
 
-// W_down (SiLU(W_gate x) * W_up x)
+// W_down (SiLU(W_gate x) * W_up x), or with another activation.
 struct SwiGlu {
   Matrix gate, up, down;
+  double (*activation)(double) = Silu;
   Rows operator()(const Rows& x) const;
 };
 Result<SwiGlu> LoadSwiGlu(const ModelFile& file, const std::string& prefix, int64_t hidden,

@@ -1,0 +1,51 @@
+#include "model/llama_family.h"
+
+#include <string>
+
+namespace cairn {
+namespace {
+
+constexpr LlamaFamily kFamilies[] = {
+    {.name = "llama", .pairs = RopePairs::kInterleaved},     // Llama, Mistral, Mixtral, SmolLM2
+    {.name = "mistral3", .pairs = RopePairs::kInterleaved},  // Ministral 3
+    {.name = "smollm3", .pairs = RopePairs::kInterleaved, .rotary_interval = 4},
+    {.name = "qwen2"},
+    {.name = "qwen2moe", .renormalise = false},
+    {.name = "qwen3", .head_norms = true},
+    {.name = "qwen3moe", .head_norms = true},
+};
+
+// What related architectures have and this file must not ask for.
+Status RefuseOtherTerms(const ModelFile& file, const DecoderConfig& config) {
+  const std::string prefix = config.architecture + ".";
+  for (const char* key : {"attention.temperature_scale", "attention.scale", "logit_scale"}) {
+    ASSIGN_OR_RETURN(const float value, file.GetF32Or(prefix + key, 0));
+    if (value != 0) return Unsupported("[model] " + prefix + key + " is not in this version");
+  }
+  ASSIGN_OR_RETURN(const int window,
+                   ReadSize(file, config.architecture, "attention.sliding_window", 0, 1 << 30, 0));
+  if (window > 0 && window < config.trained_context_length)
+    return Unsupported("[model] " + prefix + "attention.sliding_window is not in this version");
+  return {};
+}
+
+}  // namespace
+
+Result<LlamaConfig> ReadLlamaConfig(const ModelFile& file) {
+  ASSIGN_OR_RETURN(const std::string_view name, file.GetString("general.architecture"));
+  for (const LlamaFamily& family : kFamilies) {
+    if (family.name != name) continue;
+    LlamaConfig config;
+    config.family = family;
+    ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(file, name));
+    for (const int kv_heads : config.decoder.layer_kv_heads)
+      if (kv_heads == 0) return Unsupported("[model] a layer without attention");
+    RETURN_IF_ERROR(RefuseOtherTerms(file, config.decoder));
+    ASSIGN_OR_RETURN(config.moe, ReadMoeConfig(file, name, config.decoder.ffn_size,
+                                               {.renormalise = family.renormalise}));
+    return config;
+  }
+  return Unsupported("[model] no decoder of the Llama family: " + std::string(name.substr(0, 64)));
+}
+
+}  // namespace cairn

@@ -1,0 +1,36 @@
+// Hyperparameters of decoders whose layers are all full attention: Llama and those that differ from
+// it in one or two places.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "kernels/rope.h"
+#include "model/config.h"
+#include "model/moe_config.h"
+
+namespace cairn {
+
+struct LlamaFamily {
+  std::string_view name;  // general.architecture
+  // GGUF's converter permutes the rows of q and k of some so that a pair lies side by side.
+  RopePairs pairs = RopePairs::kHalfSplit;
+  bool head_norms = false;  // RMSNorm over each head of q and k
+  int rotary_interval = 0;  // n: every n-th layer has no positions (NoPE); 0: all have them
+  bool renormalise = true;  // weights of the chosen experts
+};
+
+struct LlamaConfig {
+  LlamaFamily family;
+  DecoderConfig decoder;
+  std::optional<MoeConfig> moe;
+
+  bool HasPositions(int layer) const {
+    return family.rotary_interval == 0 || (layer + 1) % family.rotary_interval != 0;
+  }
+};
+
+// Of a file whose architecture is one of the family. Errors: those of ReadDecoderConfig.
+Result<LlamaConfig> ReadLlamaConfig(const ModelFile& file);
+
+}  // namespace cairn
