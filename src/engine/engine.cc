@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -44,7 +46,7 @@ class ThreadedEngine : public Engine {
   Status Run(std::function<void(EngineView&)> command) override;
   void Drain() override;
   void CancelAll() override;
-  bool healthy() const override { return healthy_.load(std::memory_order_acquire); }
+  bool healthy() const override { return alive() && stats_.faults_in_row < kFaultsInRowMax; }
   const EngineStats& stats() const override { return stats_; }
   const Model& model() const override { return *model_; }
   const EngineOptions& options() const override { return options_; }
@@ -55,8 +57,9 @@ class ThreadedEngine : public Engine {
   void WaitForWork(bool busy);
   void TakeInbox();
   void RunCommands();
-  void GuardedStep();
-  void RecoverFrom(const char* what);
+  void Turn();
+  void RecoverFrom(const char* what) noexcept;
+  bool alive() const { return alive_.load(std::memory_order_acquire); }
 
   const std::shared_ptr<const Model> model_;
   const EngineOptions options_;
@@ -64,11 +67,11 @@ class ThreadedEngine : public Engine {
   EngineStats stats_;
   EngineCore core_;
   const std::shared_ptr<Doorbell> bell_ = std::make_shared<Doorbell>();
-  std::atomic<bool> healthy_{true}, draining_{false}, stop_{false}, cancel_all_{false};
+  std::atomic<bool> alive_{true}, draining_{false}, stop_{false}, cancel_all_{false};
   std::mutex mutex_;  // inbox_, commands_, next_id_
   std::condition_variable command_done_;
-  std::vector<std::unique_ptr<Sequence>> inbox_;
-  std::vector<Command*> commands_;
+  std::deque<std::unique_ptr<Sequence>> inbox_;
+  std::deque<Command*> commands_;
   uint64_t next_id_ = 1;
   bool stopped_ = false;  // the thread takes no more commands
   bool more_ = false;     // engine thread: the last step left work
@@ -113,9 +116,10 @@ Result<std::shared_ptr<TokenStream>> ThreadedEngine::Submit(Request request,
   {
     std::lock_guard lock(mutex_);
     // Asked under the lock: whoever sets these takes the inbox afterwards, so nothing slips past.
-    if (!healthy()) return Unavailable("[engine] stopped after a fault");
+    if (!alive()) return Unavailable("[engine] stopped after a fault");
     if (draining_) return Unavailable("[engine] shutting down");
-    if (stats_.queue_length + stats_.slots_busy >=
+    // The inbox is only emptied under this lock, so no request is counted twice or not at all.
+    if (static_cast<int64_t>(inbox_.size()) + stats_.in_engine >=
         static_cast<int64_t>(options_.queue_limit) + options_.decode_concurrency)
       return ResourceExhausted("[engine] the queue is full, " +
                                std::to_string(options_.queue_limit) + " requests wait");
@@ -153,17 +157,19 @@ void ThreadedEngine::Main() {
   _mm_setcsr(0x1f80);  // as every worker of the pool: nearest, no flush of denormals
 #endif
   while (!stop_) {
-    WaitForWork(more_);
-    RunCommands();
-    TakeInbox();
-    if (cancel_all_.exchange(false)) {
-      TakeInbox();  // what was submitted before CancelAll
-      core_.EndAll(Status());
+    try {
+      Turn();
+    } catch (const std::exception& e) {
+      RecoverFrom(e.what());
+    } catch (...) {
+      RecoverFrom("an exception of unknown type");
     }
-    GuardedStep();
   }
-  TakeInbox();
-  core_.EndAll(Status());
+  try {
+    TakeInbox();
+    core_.EndAll(Status());
+  } catch (...) {  // each sequence tells its end when it is destroyed
+  }
   std::lock_guard lock(mutex_);
   stopped_ = true;
   for (Command* c : commands_) {
@@ -172,6 +178,18 @@ void ThreadedEngine::Main() {
   }
   commands_.clear();
   command_done_.notify_all();
+}
+
+void ThreadedEngine::Turn() {
+  WaitForWork(more_);
+  RunCommands();
+  if (!alive()) return;
+  TakeInbox();
+  if (cancel_all_.exchange(false)) {
+    TakeInbox();  // what was submitted before CancelAll
+    core_.EndAll(Status());
+  }
+  more_ = core_.Step();
 }
 
 // Sleeps until something was submitted, said or commanded, or until a deadline.
@@ -190,56 +208,67 @@ void ThreadedEngine::WaitForWork(bool busy) {
 
 void ThreadedEngine::TakeInbox() {
   std::lock_guard lock(mutex_);
-  for (auto& sequence : inbox_) core_.Enqueue(std::move(sequence));
-  inbox_.clear();
+  while (!inbox_.empty()) {
+    std::unique_ptr<Sequence> sequence = std::move(inbox_.front());
+    inbox_.pop_front();
+    try {
+      core_.Enqueue(std::move(sequence));
+    } catch (const std::exception&) {  // its destructor has told the client
+      --stats_.queue_length;
+    }
+  }
 }
 
 void ThreadedEngine::RunCommands() {
   std::unique_lock lock(mutex_);
   while (!commands_.empty()) {
     Command* c = commands_.front();
-    commands_.erase(commands_.begin());
+    commands_.pop_front();
     lock.unlock();
-    Status status;
-    try {
-      EngineView view = core_.View();
-      (*c->run)(view);
-      core_.UpdateGauges();
-    } catch (const std::exception& e) {
-      status = Internal(std::string("[engine] command: ") + e.what());
+    std::exception_ptr failed;
+    Status status = alive() ? Status() : Unavailable("[engine] stopped after a fault");
+    if (status.ok()) {
+      try {
+        EngineView view = core_.View();
+        (*c->run)(view);
+        core_.UpdateGauges();
+      } catch (const std::bad_alloc&) {  // maybe in the middle of a change
+        failed = std::current_exception();
+        status = Internal("out of memory");
+      } catch (const std::exception& e) {
+        status = Internal(std::string("[engine] command: ") + e.what());
+      }
     }
     lock.lock();
-    c->status = status;
+    c->status = std::move(status);
     c->done = true;
     command_done_.notify_all();
+    if (failed) std::rethrow_exception(failed);
   }
 }
 
-// A step that throws (out of memory, most likely) ends what runs, not the process.
-void ThreadedEngine::GuardedStep() {
+// What runs ends with an error; the engine goes on, or it refuses everything from now on and says
+// so.
+void ThreadedEngine::RecoverFrom(const char* what) noexcept {
   try {
-    more_ = core_.Step();
-  } catch (const std::exception& e) {
-    try {
-      RecoverFrom(e.what());
-    } catch (const std::exception&) {  // not even that: refuse everything from now on
-      healthy_.store(false, std::memory_order_release);
-      more_ = false;
-    }
-  }
-}
-
-void ThreadedEngine::RecoverFrom(const char* what) {
-  const Status error = Internal(std::string("[engine] a step failed: ") + what);
-  LogError(error.ToString());
-  if (core_.Recover(error)) {
+    const Status error = Internal(std::string("[engine] a step failed: ") + what);
+    LogError(error.ToString());
+    const bool kept_cache = core_.Recover(error);
+    core_.CheckInvariants();
+    if (!kept_cache) LogWarning("[engine] the prompt cache was emptied");
     more_ = core_.waiting_count() > 0;
     return;
+  } catch (...) {
   }
   more_ = false;
-  healthy_.store(false, std::memory_order_release);
-  TakeInbox();  // what came in before that
-  core_.EndAll(error);
+  alive_.store(false, std::memory_order_release);
+  const Status error = Internal("engine failed");
+  try {
+    TakeInbox();  // what came in before that
+    core_.EndAll(error);
+  } catch (...) {  // those that are left are told when they are destroyed
+  }
+  if (observer_.fatal) observer_.fatal(error);
 }
 
 Status CheckOptions(const EngineOptions& o) {

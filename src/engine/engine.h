@@ -51,8 +51,11 @@ struct EngineOptions {
 // Counters and gauges, readable from any thread at any time.
 struct EngineStats {
   std::atomic<int64_t> slots_busy{0}, queue_length{0};
+  std::atomic<int64_t> in_engine{0};  // waiting and running, but for those not yet looked at
   std::atomic<uint64_t> prompt_tokens{0}, cached_tokens{0}, replayed_tokens{0}, generated_tokens{0};
   std::atomic<uint64_t> steps{0}, preemptions{0}, requests{0}, cancelled{0};
+  std::atomic<uint64_t> faults{0};         // exceptions that ended what ran
+  std::atomic<uint64_t> faults_in_row{0};  // since the last step that went well
   std::atomic<uint64_t> checkpoints{0}, cache_bytes{0}, live_bytes{0}, evictions{0};
   std::atomic<uint64_t> evictions_bytes{0}, evictions_paths{0};  // evictions, by the limit
   std::atomic<uint64_t> last_step_ms_unix{
@@ -81,6 +84,8 @@ struct EngineObserver {
   // selftest and tests of exactness.
   std::function<void(const std::string& id, int64_t position, std::span<const float> logits)>
       logits;
+  // The engine cannot go on and has refused everything since: the process should end.
+  std::function<void(const Status&)> fatal;
 };
 
 class Engine {
@@ -104,7 +109,9 @@ class Engine {
   // Refuses new requests from now on; running ones go on. CancelAll ends those too.
   virtual void Drain() = 0;
   virtual void CancelAll() = 0;
-  virtual bool healthy() const = 0;  // false after an engine fault
+  // False once it cannot go on, and after kFaultsInRowMax failed steps until one goes well.
+  virtual bool healthy() const = 0;
+  static constexpr uint64_t kFaultsInRowMax = 3;
 
   virtual const EngineStats& stats() const = 0;
   virtual const Model& model() const = 0;

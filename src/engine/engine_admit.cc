@@ -17,6 +17,7 @@ bool IsPast(std::optional<Clock::time_point> t) { return t && Clock::now() >= *t
 
 void EngineCore::Enqueue(std::unique_ptr<Sequence> sequence) {
   waiting_.push_back(std::move(sequence));
+  stats_.in_engine = static_cast<int64_t>(active_.size() + waiting_.size());
 }
 
 // Waiting ones that are cancelled or too late: they never had a slot.
@@ -75,9 +76,11 @@ void EngineCore::AdmitWaiting() {
          static_cast<int>(active_.size()) < options_.decode_concurrency &&
          prefilling < options_.prompt_concurrency) {
     Sequence& s = *waiting_.front();
+    starting_ = &s;
     Status started = Start(s);
     // Out of memory: first the buffers that only wait for their handlers, then idle checkpoints.
     while (!started.ok() && FreeIdleMemory()) started = Start(s);
+    starting_ = nullptr;
     if (!started.ok() && !active_.empty()) {
       admission_waits_ = true;
       return;

@@ -83,7 +83,10 @@ void EngineCore::EmitWork(Sequence& s) {
     observer_.inter_token(Seconds(now - s.last_token));
   }
   s.last_token = now;
-  if (w.emitted) s.stream->Push(TokenEvent{*w.emitted, w.logprob, std::move(w.top)});
+  if (w.emitted) {
+    s.stream->Push(TokenEvent{*w.emitted, w.logprob, std::move(w.top)});
+    ++s.tokens_sent;
+  }
   w.top = {};
 }
 
@@ -98,7 +101,7 @@ void EngineCore::Finish(SequencePtr s, FinishReason reason, Status error) {
   if (!had_slot) --stats_.queue_length;
   if (reason == FinishReason::kCancelled) ++stats_.cancelled;
   admission_waits_ = false;
-  const std::shared_ptr<TokenStream> stream = s->stream;
+  Sequence& ended = *s;
   EndEvent end = s->MakeEnd(reason, std::move(error));
   if (waits) {
     s->closing_until =
@@ -109,13 +112,13 @@ void EngineCore::Finish(SequencePtr s, FinishReason reason, Status error) {
     try {
       PublishFinish(*s);
       LetGo(*s);
-    } catch (...) {  // nobody else knows the stream any more
-      stream->Push(std::move(end));
+    } catch (...) {  // the answer is complete all the same
+      s->TellEnd(std::move(end));
       throw;
     }
   }
   UpdateGauges();
-  stream->Push(std::move(end));
+  ended.TellEnd(std::move(end));
 }
 
 // REQUIRES: the sequence runs no more. Nothing happens where there is nothing to keep.
@@ -133,7 +136,7 @@ void EngineCore::PublishFinish(Sequence& s) {
                 s.path_type(position));
 }
 
-void EngineCore::LetGo(Sequence& s) {
+void EngineCore::LetGo(Sequence& s) noexcept {
   s.pending.clear();
   s.lease = Lease();
   s.state.reset();
@@ -147,9 +150,9 @@ void EngineCore::Preempt(Sequence& sequence) {
   PublishFinish(*s);
   LetGo(*s);
   ++stats_.preemptions;
-  ++stats_.queue_length;
   admission_waits_ = true;
-  waiting_.push_front(std::move(s));
+  waiting_.push_front(std::move(s));  // if this throws, its destructor tells the client
+  ++stats_.queue_length;
 }
 
 EngineCore::SequencePtr EngineCore::TakeActive(const Sequence& sequence) {

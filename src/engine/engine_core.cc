@@ -1,6 +1,7 @@
 #include "engine/engine_core.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace cairn {
@@ -49,6 +50,7 @@ EngineCore::~EngineCore() {
 bool EngineCore::Step() {
   const auto begin = Clock::now();
   stage_ = Stage::kAdmit;
+  if (tree_.damaged()) throw std::bad_alloc();
   EndWaiting();
   EndClosing();
   EndRunning();
@@ -68,6 +70,7 @@ bool EngineCore::Step() {
     stage_ = Stage::kEmit;
     EmitStep();
     ++stats_.steps;
+    stats_.faults_in_row = 0;
     if (observer_.step) observer_.step(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   stage_ = Stage::kEmit;
@@ -100,29 +103,47 @@ void EngineCore::EndAll(const Status& error) {
 }
 
 bool EngineCore::Recover(const Status& error) {
-  const bool certain =
-      stage_ != Stage::kAdmit && stage_ != Stage::kPrepare && stage_ != Stage::kCommit;
+  const bool keeps_tree =
+      !tree_.damaged() && (stage_ == Stage::kPlan || stage_ == Stage::kForward ||
+                           stage_ == Stage::kSample || stage_ == Stage::kEmit);
+  if (!keeps_tree) tree_.Abandon();
   // Nothing of the running sequences is published: their states may be half written.
-  std::vector<SequencePtr> dead;
-  std::swap(dead, active_);
-  active_.reserve(Count(options_.decode_concurrency));
-  for (SequencePtr& s : dead) {
+  bool ended_one = !active_.empty();
+  while (!active_.empty()) {
+    const SequencePtr s = std::move(active_.back());
+    active_.pop_back();
     if (!s) continue;
     LetGo(*s);
-    s->stream->Push(s->MakeEnd(FinishReason::kError, error));
+    s->TellError(error);
   }
+  if (!keeps_tree) {
+    for (SequencePtr& s : closing_)
+      if (s) LetGo(*s);
+    closing_.clear();  // their ends were told
+  }
+  for (SequencePtr& s : waiting_)
+    if (s) LetGo(*s);
+  // The one that was being started ends too; so does the first one where nothing else did, or the
+  // same step would fail for ever.
+  if (starting_ == nullptr && !ended_one && !waiting_.empty()) starting_ = waiting_.front().get();
+  std::erase_if(waiting_, [&](SequencePtr& s) {
+    if (s && s.get() != starting_) return false;
+    if (s) s->TellError(error);
+    --stats_.queue_length;
+    return true;
+  });
+  starting_ = nullptr;
   admission_waits_ = false;
-  if (!certain) {
-    for (SequencePtr& s : closing_) LetGo(*s);
-    closing_.clear();
-    EndAll(error);
-  }
+  stage_ = Stage::kEmit;
+  ++stats_.faults;
+  ++stats_.faults_in_row;
   UpdateGauges();
-  return certain;
+  return keeps_tree;
 }
 
 void EngineCore::UpdateGauges() {
   stats_.slots_busy = static_cast<int64_t>(active_.size());
+  stats_.in_engine = static_cast<int64_t>(active_.size() + waiting_.size());
   stats_.checkpoints = tree_.checkpoint_count();
   stats_.cache_bytes = tree_.bytes();
   stats_.live_bytes = live_bytes();
@@ -140,6 +161,7 @@ uint64_t EngineCore::live_bytes() const {
 }
 
 EngineView EngineCore::View() {
+  stage_ = Stage::kAdmit;  // whoever holds a view may change the tree
   EngineView view{tree_, {}};
   auto add = [&](const Sequence& s, const char* phase) {
     view.sequences.push_back({.id = s.id,

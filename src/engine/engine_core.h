@@ -44,7 +44,9 @@ class EngineCore {
 
   // Ends everything: kCancelled, or kError with `error` if that is not ok.
   void EndAll(const Status& error);
-  // After an exception out of Step: ends what ran. False if tree or pools may be inconsistent.
+  // After an exception out of any member: ends what ran with `error`; waiting requests stay. What
+  // may be half changed is forgotten: afterwards CheckInvariants passes and steps go on. False: the
+  // cache had to go too.
   bool Recover(const Status& error);
   void UpdateGauges();
 
@@ -113,7 +115,7 @@ class EngineCore {
   void EmitWork(Sequence& sequence);
   void Finish(SequencePtr sequence, FinishReason reason, Status error);
   void PublishFinish(Sequence& sequence);
-  static void LetGo(Sequence& sequence);
+  static void LetGo(Sequence& sequence) noexcept;
   void Preempt(Sequence& sequence);
   SequencePtr TakeActive(const Sequence& sequence);
 
@@ -136,6 +138,7 @@ class EngineCore {
   // otherwise it would be preempted again at once.
   bool admission_waits_ = false;
   Stage stage_ = Stage::kEmit;
+  Sequence* starting_ = nullptr;  // the waiting one that Admit is at
   uint64_t turn_ = 0;
 
   // Scratch of a step, reserved once.

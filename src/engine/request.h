@@ -45,9 +45,8 @@ struct Request {
   bool prompt_logprobs = false;  // echo with logprobs: runs from token 0
   bool cache_prompt = true;      // false: neither reads nor writes
   std::string cache_salt;        // another salt is another root
-  bool return_progress = false;
-  double deadline_ms = 0;  // from submission; 0 = none
-  std::string id;          // for logs and /slots
+  double deadline_ms = 0;        // from submission; 0 = none
+  std::string id;                // for logs and /slots
 };
 
 }  // namespace cairn

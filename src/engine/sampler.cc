@@ -4,10 +4,10 @@
 #include <array>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "base/check.h"
 #include "engine/exact_math.h"
+#include "kernels/vector_ops.h"
 
 namespace cairn {
 namespace {
@@ -15,6 +15,8 @@ namespace {
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr uint32_t kCategoricalStream = 0;
 constexpr uint32_t kXtcStream = 1;
+// Of the logits' scale: 0 times an infinite one, for the largest logit, would be NaN.
+constexpr float kScaleMax = 1e30f;
 
 float Sane(float logit) {
   if (!(logit == logit)) return kMinusInfinity;
@@ -74,6 +76,7 @@ std::span<const float> Process(const SampleInput& in, SamplerScratch& s) {
 }
 
 using Float4 = float __attribute__((vector_size(16)));
+using Mask4 = int32_t __attribute__((vector_size(16)));
 
 Float4 Load4(const float* p) {
   Float4 v;
@@ -83,41 +86,68 @@ Float4 Load4(const float* p) {
 
 // The largest sane logit. NaN never compares greater.
 float Largest(std::span<const float> logits) {
-  Float4 m = {kMinusInfinity, kMinusInfinity, kMinusInfinity, kMinusInfinity};
+  Float4 m[4];
+  for (Float4& lanes : m) lanes = Float4{} + kMinusInfinity;
   size_t i = 0;
-  for (; i + 4 <= logits.size(); i += 4) {
-    const Float4 v = Load4(&logits[i]);
-    m = v > m ? v : m;
+  for (; i + 16 <= logits.size(); i += 16) {
+    for (size_t q = 0; q < 4; ++q) {
+      const Float4 v = Load4(&logits[i + 4 * q]);
+      m[q] = v > m[q] ? v : m[q];
+    }
   }
-  float largest = std::max(std::max(m[0], m[1]), std::max(m[2], m[3]));
+  float largest = kMinusInfinity;
+  for (const Float4& lanes : m)
+    for (size_t j = 0; j < 4; ++j) largest = std::max(largest, lanes[j]);
   for (; i < logits.size(); ++i)
     if (logits[i] > largest) largest = logits[i];
   return std::min(largest, std::numeric_limits<float>::max());
 }
 
+// Steps from `begin` on over 16 logits at a time while hit(four of them) is false for all; stops
+// less than 16 before the end.
+template <typename Hit>
+size_t Skip(std::span<const float> logits, size_t begin, Hit hit) {
+  for (; begin + 16 <= logits.size(); begin += 16) {
+    const float* p = &logits[begin];
+    const Mask4 hits = hit(Load4(p)) | hit(Load4(p + 4)) | hit(Load4(p + 8)) | hit(Load4(p + 12));
+    uint64_t halves[2];
+    std::memcpy(halves, &hits, sizeof halves);
+    if ((halves[0] | halves[1]) != 0) break;
+  }
+  return begin;
+}
+
 Token Argmax(std::span<const float> logits) {
   const float largest = Largest(logits);
   if (largest == kMinusInfinity) return 0;
-  size_t t = 0;
-  while (!(logits[t] >= largest)) ++t;  // >=: +inf counts as the largest float
+  // >=: +inf counts as the largest float.
+  size_t t = Skip(logits, 0, [&](Float4 v) { return v >= largest; });
+  while (!(logits[t] >= largest)) ++t;
   return static_cast<Token>(t);
 }
 
-// exp((l - max) / temperature), 1 / temperature given; 0 for -inf and NaN. One definition for a
-// single logit and for four.
-double Weight(float logit, double max, double scale) {
-  const double x = static_cast<double>(logit) - max;
-  return ExpOfNonPositive((x < 0 ? x : x >= 0 ? 0.0 : x) * scale);
+// How a logit becomes a weight: exp((l - max) * scale), 0 for NaN.
+struct Weighing {
+  float max;
+  float scale;
+
+  // Equal in bits to a lane of ExpWeights.
+  double operator()(float logit) const {
+    return static_cast<double>(ExpF((Sane(logit) - max) * scale));
+  }
+};
+
+// Weights and block sums of all logits.
+void WeighAll(std::span<const float> logits, Weighing weighing, SamplerScratch& s) {
+  ExpWeights(s.level, logits.data(), static_cast<int64_t>(logits.size()), weighing.max,
+             weighing.scale, s.all_weights.data(), s.block_sums.data());
 }
 
-Double4 Weights4(const float* logits, double max, double scale) {
-  const Double4 x = __builtin_convertvector(Load4(logits), Double4) - max;
-  const Int4 is_number = x == x;
-  const Int4 negative = x < 0.0;
-  // +inf - max is cut to 0; NaN stays and gives 0.
-  const Double4 cut =
-      reinterpret_cast<Double4>(reinterpret_cast<Int4>(x) & (negative | ~is_number));
-  return ExpOfNonPositive4(cut * scale);
+// Of the block sums, in order.
+double Total(size_t vocab_size, const SamplerScratch& s) {
+  double total = 0;
+  for (size_t b = 0; b * kExpBlock < vocab_size; ++b) total += static_cast<double>(s.block_sums[b]);
+  return total;
 }
 
 // The sum of a sequence, in blocks of 256 that are summed over 8 lanes: fast, and one fixed order.
@@ -141,33 +171,10 @@ double Sum(std::span<const double> w) {
   return sum;
 }
 
-// The candidates after top_k, or all tokens, with their weights.
-void FillCandidates(std::span<const float> logits, double temperature, size_t top_k,
-                    SamplerScratch& s) {
-  const double max = static_cast<double>(Largest(logits));
-  if (top_k < logits.size()) {
-    SelectTop(logits, top_k, s.ids);
-  } else {
-    s.ids.resize(logits.size());
-    std::iota(s.ids.begin(), s.ids.end(), 0);
-  }
+// Ids become candidates with their weights.
+void WeighCandidates(std::span<const float> logits, Weighing weighing, SamplerScratch& s) {
   s.weights.resize(s.ids.size());
-  if (max == kMinusInfinity) {  // nothing is allowed: the argmax of a tie is the lowest id
-    s.ids.resize(1);
-    s.weights.assign(1, 1.0);
-    return;
-  }
-  if (s.ids.size() == logits.size()) {
-    size_t i = 0;
-    for (; i + 4 <= logits.size(); i += 4) {
-      const Double4 w = Weights4(&logits[i], max, 1.0 / temperature);
-      std::memcpy(&s.weights[i], &w, sizeof w);
-    }
-    for (; i < logits.size(); ++i) s.weights[i] = Weight(logits[i], max, 1.0 / temperature);
-  } else {
-    for (size_t i = 0; i < s.ids.size(); ++i)
-      s.weights[i] = Weight(logits[s.ids[i]], max, 1.0 / temperature);
-  }
+  for (size_t i = 0; i < s.ids.size(); ++i) s.weights[i] = weighing(logits[s.ids[i]]);
 }
 
 // Cuts a list that is sorted by weight (best first) where its share of `total` reaches top_p.
@@ -185,20 +192,33 @@ bool CutAtShare(double total, double top_p, SamplerScratch& s) {
   return false;
 }
 
-void ApplyTopP(std::span<const float> logits, double top_p, double temperature, SamplerScratch& s) {
-  if (!(top_p < 1.0)) return;
-  const double total = Sum(s.weights);
-  if (s.ids.size() < logits.size()) {  // sorted by top_k already
-    CutAtShare(total, top_p, s);
+// The candidates after top_k and top_p, best first, of `top_k` < vocab or top_p < 1.
+void SelectCandidates(std::span<const float> logits, size_t top_k, double top_p, Weighing weighing,
+                      SamplerScratch& s) {
+  if (top_k < logits.size()) {
+    SelectTop(logits, top_k, s.ids);
+    WeighCandidates(logits, weighing, s);
+    if (top_p < 1.0) CutAtShare(Sum(s.weights), top_p, s);
     return;
   }
-  const double max = static_cast<double>(Largest(logits));
+  WeighAll(logits, weighing, s);
+  const double total = Total(logits.size(), s);
   for (size_t count = 64;; count *= 8) {  // rarely more than one round
     SelectTop(logits, std::min(count, logits.size()), s.ids);
-    s.weights.resize(s.ids.size());
-    for (size_t i = 0; i < s.ids.size(); ++i)
-      s.weights[i] = Weight(logits[s.ids[i]], max, 1.0 / temperature);
+    WeighCandidates(logits, weighing, s);
     if (CutAtShare(total, top_p, s) || s.ids.size() == logits.size()) return;
+  }
+}
+
+// All tokens whose weight is at least `floor` and not 0, by id.
+void CollectWeights(size_t vocab_size, double floor, SamplerScratch& s) {
+  s.ids.clear();
+  s.weights.clear();
+  for (size_t t = 0; t < vocab_size; ++t) {
+    const double w = static_cast<double>(s.all_weights[t]);
+    if (w < floor || w == 0) continue;
+    s.ids.push_back(static_cast<Token>(t));
+    s.weights.push_back(w);
   }
 }
 
@@ -214,9 +234,12 @@ void KeepIf(Keep keep, SamplerScratch& s) {
   s.weights.resize(out);
 }
 
+// The least weight that min_p keeps.
+double MinPFloor(double min_p, double largest) { return std::clamp(min_p, 0.0, 1.0) * largest; }
+
 void ApplyMinP(double min_p, SamplerScratch& s) {
   if (!(min_p > 0.0)) return;
-  const double floor = std::min(min_p, 1.0) * *std::max_element(s.weights.begin(), s.weights.end());
+  const double floor = MinPFloor(min_p, *std::max_element(s.weights.begin(), s.weights.end()));
   KeepIf([&](Token, double w) { return w >= floor; }, s);
 }
 
@@ -234,44 +257,51 @@ void ApplyXtc(const SampleInput& in, SamplerScratch& s) {
   KeepIf([&](Token t, double w) { return w <= least || is_end(t); }, s);
 }
 
+// Inversion of the cumulative sum over candidates.
 Token Choose(double uniform, const SamplerScratch& s) {
-  const std::span<const double> w = s.weights;
-  double rest = uniform * Sum(w);
+  double rest = uniform * Sum(s.weights);
   size_t last_possible = 0;
-  for (size_t begin = 0; begin < w.size(); begin += kSumBlock) {
-    const auto block = w.subspan(begin, std::min(kSumBlock, w.size() - begin));
-    const double sum = BlockSum(block);
-    if (sum > 0)
-      for (size_t i = 0; i < block.size(); ++i)
-        if (block[i] > 0) last_possible = begin + i;
-    if (rest >= sum) {
-      rest -= sum;
-      continue;
-    }
-    for (size_t i = 0; i < block.size(); ++i) {
-      if (rest < block[i]) return s.ids[begin + i];
-      rest -= block[i];
-    }
-    return s.ids[last_possible];  // rounding inside the block
+  for (size_t i = 0; i < s.weights.size(); ++i) {
+    if (rest < s.weights[i]) return s.ids[i];
+    rest -= s.weights[i];
+    if (s.weights[i] > 0) last_possible = i;
   }
-  return s.ids[last_possible];  // rounding of the whole sum
+  return s.ids[last_possible];  // rounding
 }
 
-// lanes[j] += exp(l[t] - max) for t = j, j + 16, ... in order.
-void AddExps(std::span<const float> logits, double max, std::array<double, 16>& lanes) {
-  Double4 sums[4] = {};
-  size_t i = 0;
-  for (; i + 16 <= logits.size(); i += 16)
-    for (size_t q = 0; q < 4; ++q) sums[q] += Weights4(&logits[i + 4 * q], max, 1.0);
-  std::memcpy(lanes.data(), sums, sizeof sums);
-  for (size_t j = 0; i + j < logits.size(); ++j) lanes[j] += Weight(logits[i + j], max, 1.0);
+// The same over all tokens: first the block, then the token in it.
+Token ChooseOfAll(double uniform, size_t vocab_size, const SamplerScratch& s) {
+  double rest = uniform * Total(vocab_size, s);
+  size_t block = 0, last_block = 0;
+  for (; block * kExpBlock < vocab_size; ++block) {
+    const double sum = static_cast<double>(s.block_sums[block]);
+    if (sum > 0) last_block = block;
+    if (rest < sum) break;
+    rest -= sum;
+  }
+  const bool overrun = block * kExpBlock >= vocab_size;  // rounding of the whole sum
+  const size_t begin = (overrun ? last_block : block) * kExpBlock;
+  const size_t end = std::min<size_t>(begin + kExpBlock, vocab_size);
+  size_t last_possible = begin;
+  for (size_t t = begin; t < end; ++t) {
+    const double w = static_cast<double>(s.all_weights[t]);
+    if (!overrun && rest < w) return static_cast<Token>(t);
+    rest -= w;
+    if (w > 0) last_possible = t;
+  }
+  return static_cast<Token>(last_possible);  // rounding inside the block
 }
 
 }  // namespace
 
-SamplerScratch::SamplerScratch(int vocab_size)
-    : logits(vocab_size), counts(vocab_size), ids(vocab_size), weights(vocab_size) {
+SamplerScratch::SamplerScratch(int vocab_size, CpuLevel cpu_level)
+    : level(cpu_level),
+      logits(vocab_size),
+      counts(vocab_size),
+      all_weights(vocab_size),
+      block_sums((vocab_size + kExpBlock - 1) / kExpBlock) {
   ids.reserve(2 * static_cast<size_t>(vocab_size) + 1);  // SelectTop's window
+  weights.reserve(static_cast<size_t>(vocab_size));
 }
 
 Token Sample(const SampleInput& input, SamplerScratch& scratch) {
@@ -279,24 +309,33 @@ Token Sample(const SampleInput& input, SamplerScratch& scratch) {
   const SamplingParams& p = *input.params;
   const std::span<const float> logits = Process(input, scratch);
   if (!(p.temperature > 0.0f)) return Argmax(logits);
-  const double temperature = static_cast<double>(p.temperature);
+  const Weighing weighing{Largest(logits), std::min(1.0f / p.temperature, kScaleMax)};
+  if (weighing.max == kMinusInfinity) return 0;  // nothing is allowed: a tie of all
   const size_t top_k =
       p.top_k > 0 ? std::min(static_cast<size_t>(p.top_k), logits.size()) : logits.size();
-  FillCandidates(logits, temperature, top_k, scratch);
-  ApplyTopP(logits, p.top_p, temperature, scratch);
-  ApplyMinP(p.min_p, scratch);
+  const double uniform = CounterUniform(p.seed, input.tokens.size(), kCategoricalStream);
+  const bool sorted = top_k < logits.size() || p.top_p < 1.0f;
+  const bool xtc = p.xtc_probability > 0.0f;
+  if (sorted) {
+    SelectCandidates(logits, top_k, p.top_p, weighing, scratch);
+    ApplyMinP(p.min_p, scratch);
+  } else {
+    WeighAll(logits, weighing, scratch);
+    if (!(p.min_p > 0.0f) && !xtc) return ChooseOfAll(uniform, logits.size(), scratch);
+    CollectWeights(logits.size(), MinPFloor(p.min_p, 1.0), scratch);  // the largest weight is 1
+  }
   ApplyXtc(input, scratch);
-  return Choose(CounterUniform(p.seed, input.tokens.size(), kCategoricalStream), scratch);
+  return Choose(uniform, scratch);
 }
 
 TokenLogprob Logprobs(std::span<const float> logits, Token chosen, int top_count,
                       SamplerScratch& scratch, std::vector<TokenLogprob>& top) {
-  const double max = static_cast<double>(Largest(logits));
-  std::array<double, 16> lanes{};
-  if (max != kMinusInfinity) AddExps(logits, max, lanes);
-  for (size_t width = 8; width > 0; width /= 2)
-    for (size_t j = 0; j < width; ++j) lanes[j] += lanes[j + width];
-  const double log_sum = lanes[0] > 0 ? max + LogOfPositive(lanes[0]) : 0.0;
+  const float max = Largest(logits);
+  double log_sum = 0;
+  if (max != kMinusInfinity) {
+    WeighAll(logits, {max, 1.0f}, scratch);
+    log_sum = static_cast<double>(max) + LogOfPositive(Total(logits.size(), scratch));
+  }
   auto logprob = [&](Token t) {
     return std::max(kLogprobMin, static_cast<double>(Sane(logits[t])) - log_sum);
   };
@@ -335,7 +374,9 @@ void SelectTop(std::span<const float> logits, size_t count, std::vector<Token>& 
   // passes.
   float bar = kMinusInfinity;
   bool has_bar = false;
+  auto above_bar = [&](Float4 v) { return v > bar; };
   for (size_t t = 0; t < logits.size(); ++t) {
+    if (has_bar && (t = Skip(logits, t, above_bar)) >= logits.size()) break;
     if (has_bar && !(Sane(logits[t]) > bar)) continue;
     ids.push_back(static_cast<Token>(t));
     if (ids.size() < 2 * count) continue;

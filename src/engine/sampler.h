@@ -10,13 +10,15 @@
 //  4. presence_penalty    for each distinct t generated so far: l[t] -= penalty
 //  5. frequency_penalty   l[t] -= penalty * (how often t was generated so far)
 //  6. temperature 0: the largest l, ties by the lower id. Done.
-//     Else weights w[t] = exp((l[t] - max l) / temperature), and of the tokens with w > 0 keep
+//     Else weights w[t] = Exp((l[t] - max l) * (1 / temperature)) in float32 (vector_ops.h), and
+//     of the tokens with w > 0 keep
 //  7. top_k    the k largest, ties by the lower id
 //  8. top_p    the fewest largest whose share of the kept weight reaches top_p; at least one
 //  9. min_p    those with w >= min_p * (largest w)
 // 10. xtc      with probability xtc_probability: of the tokens with a share > xtc_threshold drop
 //              all but the least likely (end tokens stay); nothing if fewer than two
-// 11. one token with probability w / sum, by inversion of the cumulative sum in a fixed order.
+// 11. one token with probability w / sum, by inversion of the cumulative sum in a fixed order: of
+//     the candidates, or of all tokens by blocks of 256, whose sums are those of ExpWeights.
 // Names and meanings of 3 and 7 to 10 are mlx-lm's; 4 and 5 are OpenAI's (generated tokens only).
 //
 // Threads: pure functions; a scratch is used by one call at a time.
@@ -29,6 +31,7 @@
 #include "base/token.h"
 #include "engine/request.h"
 #include "engine/token_stream.h"
+#include "kernels/kernel_context.h"
 
 namespace cairn {
 
@@ -44,20 +47,24 @@ struct SampleInput {
 
 // Room for one call on a vocabulary; allocated once, so that sampling allocates nothing.
 struct SamplerScratch {
-  explicit SamplerScratch(int vocab_size);
+  explicit SamplerScratch(int vocab_size, CpuLevel level = DetectCpuLevel());
 
-  std::vector<float> logits;    // [vocab]
-  std::vector<int32_t> counts;  // [vocab], all zero between calls
-  std::vector<Token> ids;       // candidates
-  std::vector<double> weights;  // of the candidates
+  CpuLevel level;                  // equal in bits on each
+  std::vector<float> logits;       // [vocab]
+  std::vector<int32_t> counts;     // [vocab], all zero between calls
+  std::vector<Token> ids;          // candidates
+  std::vector<double> weights;     // of the candidates
+  std::vector<float> all_weights;  // [vocab]
+  std::vector<float> block_sums;   // [vocab / 256, up]
 };
 
 // REQUIRES: logits not empty; params set.
 Token Sample(const SampleInput& input, SamplerScratch& scratch);
 
-// Log-softmax in double of raw logits: l[t] - (max + ln(sum of exp(l - max))), the sum over 16
-// lanes (lane j takes t = j, j + 16, ... in order), folded 8, 4, 2, 1. A probability of zero is
-// reported as kLogprobMin, which JSON can hold.
+// Log-softmax of raw logits: l[t] - (max + ln(sum)), sum over the float32 weights of blocks of 256
+// (ExpWeights, scale 1), the blocks in order in double. |error| < 2e-6: the logits' distance to the
+// largest is rounded once (6e-8 of it, and what is far away weighs little), Exp and the sum of a
+// block add a few 1e-7. A probability of zero is reported as kLogprobMin, which JSON can hold.
 inline constexpr double kLogprobMin = -9999.0;
 
 // Writes the chosen token's log probability and the `top_count` most likely ones (higher first,

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "engine/exact_math.h"
+#include "kernels/vector_ops.h"
 
 namespace cairn {
 namespace {
@@ -59,36 +60,12 @@ std::map<Token, int> Histogram(const std::vector<float>& logits, const SamplingP
   return counts;
 }
 
-TEST(ExactMath, ExpAndLogAreWithinTheirBounds) {
-  for (int i = 0; i <= 70000; ++i) {
-    const double x = -0.01 * i;
-    const double want = std::exp(x);
-    EXPECT_NEAR(ExpOfNonPositive(x) / want, 1.0, 4e-16) << x;
-  }
-  EXPECT_EQ(ExpOfNonPositive(0.0), 1.0);
-  EXPECT_EQ(ExpOfNonPositive(-709.0), 0.0);
-  EXPECT_EQ(ExpOfNonPositive(-std::numeric_limits<double>::infinity()), 0.0);
-  EXPECT_EQ(ExpOfNonPositive(std::numeric_limits<double>::quiet_NaN()), 0.0);
+TEST(ExactMath, LogIsWithinItsBound) {
   for (int i = 1; i <= 20000; ++i) {
     const double x = 0.37 * i;
     EXPECT_NEAR(LogOfPositive(x), std::log(x), 1e-15 * std::max(1.0, std::fabs(std::log(x)))) << x;
   }
   EXPECT_EQ(LogOfPositive(1.0), 0.0);
-}
-
-TEST(ExactMath, FourLanesEqualOne) {
-  for (int i = 0; i < 4000; ++i) {
-    double x[4];
-    for (int j = 0; j < 4; ++j) x[j] = -750.0 * CounterUniform(3, i, j) * CounterUniform(4, i, j);
-    if (i == 0) x[0] = 0, x[1] = -1e308, x[2] = std::numeric_limits<double>::quiet_NaN();
-    Double4 v;
-    std::memcpy(&v, x, sizeof v);
-    v = ExpOfNonPositive4(v);
-    for (int j = 0; j < 4; ++j) {
-      const double one = ExpOfNonPositive(x[j]), lane = v[j];
-      EXPECT_EQ(std::memcmp(&one, &lane, sizeof one), 0) << x[j];
-    }
-  }
 }
 
 // Known answer of Philox 4x32-10 for counter 0 and key 0 (Random123's kat_vectors).
@@ -191,6 +168,47 @@ TEST(Sample, TopPOverALargeVocabularyEqualsASort) {
   for (auto& [t, n] : Histogram(logits, p, 300)) EXPECT_TRUE(allowed.count(t)) << t;
 }
 
+// The definition: weights one by one, their sums by blocks of 256 over 16 lanes, then a search.
+TEST(Sample, AllLevelsChooseByTheDefinition) {
+  std::vector<float> logits = RandomLogits(5000, 21);
+  logits[3] = kNan, logits[5] = -kInf;
+  for (const float temperature : {0.01f, 0.8f, 30.0f, 1e-42f, 7.0f}) {
+    if (temperature == 7.0f) logits[4] = logits[4999] = kInf;  // last: all others weigh 0
+    const float scale = std::min(1 / temperature, 1e30f), max = std::numeric_limits<float>::max();
+    std::vector<double> sums;
+    std::vector<float> w;
+    for (size_t begin = 0; begin < logits.size(); begin += 256) {
+      float lanes[16] = {};
+      for (size_t t = begin; t < std::min<size_t>(begin + 256, logits.size()); ++t) {
+        const float l = std::isnan(logits[t]) ? -kInf : std::min(logits[t], max);
+        w.push_back(ExpF((l - max) * scale));
+        lanes[t % 16] += w.back();
+      }
+      for (int fold = 8; fold > 0; fold /= 2)
+        for (int j = 0; j < fold; ++j) lanes[j] += lanes[j + fold];
+      sums.push_back(lanes[0]);
+    }
+    double total = 0;
+    for (const double sum : sums) total += sum;
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      double rest = CounterUniform(seed, 0, 0) * total;
+      size_t block = 0;
+      while (rest >= sums[block]) rest -= sums[block++];
+      size_t t = block * 256;
+      while (rest >= w[t]) rest -= w[t++];
+      for (const CpuLevel level : SupportedCpuLevels()) {
+        SamplerScratch scratch(5000, level);
+        const SamplingParams params{.temperature = temperature, .seed = seed};
+        EXPECT_EQ(
+            Sample(
+                {.logits = logits, .tokens = {}, .params = &params, .masked = {}, .end_tokens = {}},
+                scratch),
+            static_cast<Token>(t));
+      }
+    }
+  }
+}
+
 TEST(Sample, BiasMaskAndPenalties) {
   const std::vector<float> logits = {1.0f, 2.0f, 3.0f, 4.0f};
   EXPECT_EQ(SampleWith(logits, {.logit_bias = {{0, 100.0f}, {99, 100.0f}, {-1, 100.0f}}}), 0);
@@ -219,7 +237,7 @@ TEST(Logprobs, EqualLogSoftmaxOfTheRawLogits) {
   for (float l : logits)
     if (!std::isnan(l)) sum += std::exp(static_cast<double>(l));
   EXPECT_EQ(chosen.token, 500);
-  EXPECT_NEAR(chosen.logprob, logits[500] - std::log(sum), 1e-13);
+  EXPECT_NEAR(chosen.logprob, logits[500] - std::log(sum), 2e-6);  // sampler.h
   ASSERT_EQ(top.size(), 20u);
   for (size_t i = 1; i < top.size(); ++i) EXPECT_GE(top[i - 1].logprob, top[i].logprob);
   EXPECT_EQ(Logprobs(logits, 7, 0, scratch, top).logprob, kLogprobMin);
@@ -232,7 +250,7 @@ TEST(Logprobs, TiesAreSortedById) {
   std::vector<TokenLogprob> top;
   Logprobs(logits, 0, 5, scratch, top);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(top[i].token, i);
-  EXPECT_NEAR(top[0].logprob, -std::log(100.0), 1e-14);
+  EXPECT_NEAR(top[0].logprob, -std::log(100.0), 1e-14);  // sums of ones are exact
 }
 
 }  // namespace

@@ -18,6 +18,30 @@ Sequence::Sequence(uint64_t sequence_id, Request r, std::shared_ptr<TokenStream>
   tokens = request.prompt;
 }
 
+Sequence::~Sequence() {
+  if (!end_told_) TellError(Internal("engine failed"));
+}
+
+void Sequence::TellEnd(EndEvent end) noexcept {
+  if (std::exchange(end_told_, true)) return;
+  try {
+    stream->Push(std::move(end));
+  } catch (...) {  // the stream keeps room for its end: it is pushed, only the wakeup failed
+  }
+}
+
+void Sequence::TellError(const Status& error) noexcept {
+  if (end_told_) return;
+  try {
+    TellEnd(MakeEnd(FinishReason::kError, error));
+  } catch (...) {  // no memory for the message; this one needs none
+    TellEnd({.reason = FinishReason::kError,
+             .error = Internal("out of memory"),
+             .stop_token = {},
+             .generated = tokens_sent});
+  }
+}
+
 bool Sequence::ends_by(Token token, std::span<const Token> end_tokens) const {
   auto has = [token](std::span<const Token> list) {
     return std::find(list.begin(), list.end(), token) != list.end();
@@ -34,7 +58,7 @@ std::optional<Clock::time_point> Sequence::deadline() const {
 EndEvent Sequence::MakeEnd(FinishReason reason, Status error) const {
   const auto now = Clock::now();
   EndEvent end{.reason = reason, .error = std::move(error), .stop_token = stop_token};
-  end.generated = generated();
+  end.generated = tokens_sent;
   const bool was_admitted = reuse.has_value();
   end.queue_ms = Milliseconds((was_admitted ? admitted : now) - submitted);
   if (was_admitted) end.prefill_ms = Milliseconds((has_first_token ? first_token : now) - admitted);

@@ -49,6 +49,10 @@ struct StepWork {
 struct Sequence {
   // `stream` and `request` as submitted; vectors get their final size at admission.
   Sequence(uint64_t id, Request request, std::shared_ptr<TokenStream> stream, int64_t max_tokens);
+  // Tells an error if no end was told: no reader waits for an end that was lost on the way.
+  ~Sequence();
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
 
   const uint64_t id;
   const Request request;
@@ -63,6 +67,7 @@ struct Sequence {
   size_t next_mark = 0;                // marks before it lie behind the state
   int64_t prompt_logprobs_sent = 0;    // positions 1..k
   int64_t progress_sent = 0;
+  int64_t tokens_sent = 0;  // as TokenEvent
   std::vector<PendingMark> pending;
   StepWork work;
   std::optional<FinishReason> finished;  // set by Commit, acted on by Emit
@@ -89,6 +94,12 @@ struct Sequence {
     return PathTypeAt(position, request.system_end, request.tail_begin, request.raw);
   }
   EndEvent MakeEnd(FinishReason reason, Status error) const;
+  void TellEnd(EndEvent end) noexcept;  // only the first one counts
+  void TellError(const Status& error) noexcept;
+  bool end_told() const { return end_told_; }
+
+ private:
+  bool end_told_ = false;
 };
 
 }  // namespace cairn

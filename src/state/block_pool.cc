@@ -6,7 +6,14 @@ namespace cairn {
 
 Result<BlockRef> BlockPool::Allocate() {
   ASSIGN_OR_RETURN(const uint32_t index, slab_.Allocate());
-  if (use_counts_.size() < slab_.total()) use_counts_.resize(slab_.total(), 0);
+  if (use_counts_.size() < slab_.total()) {
+    try {
+      use_counts_.resize(slab_.total(), 0);
+    } catch (...) {
+      slab_.Free(index);
+      throw;
+    }
+  }
   use_counts_[index] = 1;
   return BlockRef(this, index);
 }

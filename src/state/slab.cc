@@ -66,6 +66,10 @@ void Slab::Free(uint32_t index) {
 Status Slab::Grow() {
   // Room to begin at a huge page's border; address space costs nothing.
   const size_t bytes = stride_ * items_per_chunk_ + (huge_pages_ ? kHugePageBytes : 0);
+  // Whatever may throw comes before the mapping.
+  mappings_.reserve(mappings_.size() + 1);
+  chunks_.reserve(chunks_.size() + 1);
+  free_.reserve(total_ + items_per_chunk_);
   void* mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {
@@ -78,7 +82,6 @@ Status Slab::Grow() {
   const auto address = reinterpret_cast<uintptr_t>(mapping);
   const size_t skip = huge_pages_ ? AlignUp(address, kHugePageBytes) - address : 0;
   chunks_.push_back(static_cast<std::byte*>(mapping) + skip);
-  free_.reserve(total_ + items_per_chunk_);
   for (size_t i = items_per_chunk_; i-- > 0;) free_.push_back(static_cast<uint32_t>(total_ + i));
   total_ += items_per_chunk_;
   return {};
