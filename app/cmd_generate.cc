@@ -74,7 +74,6 @@ Request MakeRequest(const GenerateFlags& flags, Prompt prompt, int64_t context_l
   r.sampling.top_k = flags.sampling.top_k;
   r.sampling.min_p = static_cast<float>(flags.sampling.min_p);
   r.sampling.seed = flags.seed >= 0 ? static_cast<uint64_t>(flags.seed) : std::random_device{}();
-  r.return_progress = true;
   r.id = "generate";
   return r;
 }

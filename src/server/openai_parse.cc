@@ -333,7 +333,6 @@ void ReadStream(Fields& f, GenerationRequest& r) {
   r.return_progress = f.Bool("return_progress", false);
   r.return_tokens = f.Bool("return_tokens", false);
   r.timings_per_token = f.Bool("timings_per_token", false);
-  r.engine.return_progress = r.return_progress;
 }
 
 // Fields of other servers that would change the result. Their neutral values are accepted.
