@@ -39,6 +39,7 @@ struct CairnRenderInput {
   CairnSlice messages, tools, default_kwargs, kwargs, bos_token, eos_token;
   int32_t add_generation_prompt;
   int64_t now_unix_s;
+  uint64_t steps_max;  // 0: as many as the input deserves
 };
 struct CairnTokenizer;
 struct CairnTemplate;
@@ -84,6 +85,7 @@ class Reply {
     message.append(module).append("] ").append(text());
     if (code == kInputFault) return InvalidArgument(message);
     if (code == kUnsupportedFault) return Unsupported(message);
+    if (code == kExhaustedFault) return ResourceExhausted(std::string(text()));
     return Internal(message);
   }
 
@@ -91,6 +93,7 @@ class Reply {
   static constexpr int32_t kInputFault = 1;
   static constexpr int32_t kTemplateFault = 2;
   static constexpr int32_t kUnsupportedFault = 3;
+  static constexpr int32_t kExhaustedFault = 5;
   CairnBuffer buffer_ = {nullptr, 0, 0};
 };
 

@@ -48,6 +48,7 @@ Result<std::string> ChatTemplate::Render(const ChatInput& input) const {
   packed.eos_token = bridge::SliceOf(input.eos_token);
   packed.add_generation_prompt = input.add_generation_prompt ? 1 : 0;
   packed.now_unix_s = input.now_unix_s.value_or(static_cast<int64_t>(std::time(nullptr)));
+  packed.steps_max = input.steps_max.value_or(0);
   bridge::Reply reply;
   const int32_t code = bridge::cairn_template_render(handle_->compiled, &packed, reply.out());
   RETURN_IF_ERROR(reply.ToStatus(code, "chat_template"));

@@ -22,6 +22,7 @@ struct ChatInput {
   std::string bos_token;
   std::string eos_token;
   std::optional<int64_t> now_unix_s;  // for strftime_now; absent: the clock
+  std::optional<uint64_t> steps_max;  // of the template's program; absent: by the input's size
 };
 
 class ChatTemplate {
@@ -32,7 +33,8 @@ class ChatTemplate {
   static Result<ChatTemplate> Compile(std::string_view source);
 
   // kInvalidArgument: the template refused the messages (raise_exception: its own words), or failed
-  // on them, or the JSON is broken. Work is bounded.
+  // on them, or the JSON is broken. kResourceExhausted: it took more steps than steps_max, or wrote
+  // more than 4 MiB and 8 times the input.
   Result<std::string> Render(const ChatInput& input) const;
 
  private:

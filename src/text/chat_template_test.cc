@@ -101,6 +101,22 @@ TEST(ChatTemplate, SpeaksPythonAndTransformersJinja) {
       {"{% set ns = namespace(n=0) %}{% for i in x %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n "
        "}}",
        "[1,2,3]", "6"},
+      {"{% set ns = namespace(a=1, b=[]) %}{% for i in x %}{% set ns.b = ns.b + [i, ns.a] %}"
+       "{%- set ns.a = i if i > 1 else {'k': i}['k'] -%}{% endfor %}{{ ns.a }}{{ ns.b }}",
+       "[1,2]", "2[1, 1, 2, 1]"},
+      {"{% set ns = namespace() %}{% set ns.a, ns.b = x, 'two' %}{% set ns.c %}c{% endset %}"
+       "{{ ns.a }}{{ ns.b }}{{ ns.c }}{{ namespace(n=ns).n.a }}",
+       "1", "1twoc1"},
+      {"{{ 'set ns.a = ns' }}{# set ns.a = ns #}{% raw %}{% set ns.a = ns %}{% endraw %}", "1",
+       "set ns.a = ns{% set ns.a = ns %}"},
+      {"{% for i in x %}{{ i if loop.changed(i) }}{% endfor %}", "[1,1,2]", "12"},
+      {"{{ x | join(', ', attribute='k') }}|{{ ['a', 1] | join('-') }}|{{ ', '.join(['a', 'b']) }}",
+       R"([{"k":"p"},{"k":"q"}])", "p, q|a-1|a, b"},
+      {"{{ '%s-%03d' | format(x, 7) }}|{{ '%(k)s' | format(k=x) }}|{{ '{}: {k:>4}'.format(x, k=1) "
+       "}}",
+       "5", "5-007|5|5:    1"},
+      {"{{ x | upper }}|{{ x | replace('a', 'o') }}|{{ x | trim | capitalize }}|{{ x | title }}",
+       R"("a cat")", "A CAT|o cot|A cat|A Cat"},
       {"a\n    {% if x %}\nb\n    {% endif %}\nc\n", "true", "a\nb\nc"},
       {"{% for i in x[::-1] %}{{ i }}{% endfor %}", "[1,2,3]", "321"},
       {"a\n  {% generation %}\nb{{ x }}\n  {%- endgeneration %}\nc", "1", "a\nb1c"},
@@ -132,13 +148,53 @@ TEST(ChatTemplate, BadTemplatesAndInputsAreErrors) {
   EXPECT_FALSE(t.Render(input).ok());
 }
 
+// Each would take minutes, gigabytes or the whole stack; ./dev check runs this under a leak
+// checker.
 TEST(ChatTemplate, RunawayTemplatesStop) {
-  for (const char* source :
-       {"{% for i in range(100000) %}{% for j in range(100000) %}{{ x }}{% endfor %}{% endfor %}",
-        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-        "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}"
-        "{% endfor %}{{ ns.s }}",
-        "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}"}) {
+  const std::string big = "{% set big = 'b' * 100000 %}";
+  for (const std::string& source : {
+           std::string("{% for i in range(100000) %}{% for j in range(100000) %}{{ x }}{% endfor "
+                       "%}{% endfor %}"),
+           std::string("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
+           std::string("{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(60) %}"
+                       "{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s }}"),
+           std::string("{{ 'a' * 10**9 }}"),
+           std::string("{{ range(10**9) | list }}"),
+           std::string("{{ '{:999999999}'.format(1) }}"),
+           std::string("{{ '{:.999999999f}'.format(1.5) }}"),
+           std::string("{{ '%999999999d' | format(1) }}"),
+           std::string("{{ ('a' * 60000000).split('a') | length }}"),
+           std::string("{{ 'a' | indent(10**9) }}"),
+           std::string("{{ [1] | batch(10**9, 'x') | list }}"),
+           big + "{{ ('{0}' * 100000).format(big) }}",
+           big + "{{ ('%(a)s' * 100000) | format(a=big) }}",
+           big + "{{ big.join(range(100000)) }}",
+           big + "{{ ''.join([big] * 100000) }}",
+           big + "{{ ([big] * 100000) | join }}",
+           big + "{{ ([big] * 100000) | upper }}",
+           big + "{{ ([big] * 100000) | pprint }}",
+           big + "{{ ([big] * 100000) | tojson | length }}",
+           big + "{{ [big] * 100000 }}",
+           big + "{{ big.replace('b', big) }}",
+           big + "{% for i in range(1000) %}{{ big }}{% endfor %}",
+       }) {
+    EXPECT_EQ(RenderX(source, "1").substr(0, 4), "ERR ") << source;
+  }
+}
+
+TEST(ChatTemplate, NothingCanHoldItself) {
+  for (const char* source : {
+           "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}",
+           "{% set ns = namespace() %}{%- set ns . a=[1, {'k': ns}] -%}{{ ns }}",
+           "{% set ns = namespace() %}{% set ns.a, b = ns, 1 %}{{ ns ~ '' }}",
+           "{% set ns = namespace() %}{% set m = namespace(n=ns) %}{% set ns.a = m %}{{ m == ns }}",
+           "{% set ns = namespace() %}{% for i in [1] %}{% set ns.a = loop %}{% endfor %}",
+           "{% for i in [1, 2] %}{{ loop.changed(loop) }}{% endfor %}",
+           "{% for i in [1, 2] %}{% set l = loop %}{{ l . changed([loop]) }}{% endfor %}",
+           "{% set ns = namespace(a=0) %}{% for i in range(9999) %}{% set ns.a = [ns.a] %}{% "
+           "endfor "
+           "%}",
+       }) {
     EXPECT_EQ(RenderX(source, "1").substr(0, 4), "ERR ") << source;
   }
 }

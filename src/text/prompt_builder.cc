@@ -29,7 +29,11 @@ Result<std::string> PromptBuilder::RenderChat(const ChatPrompt& chat) const {
   input.add_generation_prompt = chat.add_generation_prompt;
   input.bos_token = tokenizer_->bos_text();
   input.eos_token = tokenizer_->eos_text();
-  return template_.Render(input);
+  Result<std::string> text = template_.Render(input);
+  // A prompt the template cannot write within its bounds is refused like one it cannot write.
+  if (!text.ok() && text.status().code() == StatusCode::kResourceExhausted)
+    return InvalidArgument(text.status().message());
+  return text;
 }
 
 Result<Prompt> PromptBuilder::FromChat(const ChatPrompt& chat) const {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "text/testing.h"
 
 namespace cairn {
@@ -94,6 +96,19 @@ TEST(TurnHeaders, TemplateWithoutSpecialTokensHasNone) {
   ASSERT_TRUE(prompt.ok());
   EXPECT_EQ(prompt->system_end, 0);
   EXPECT_EQ(prompt->tail_begin, static_cast<int64_t>(prompt->tokens.size()));
+}
+
+// A hostile file must not hold a start for minutes: the first probe that runs away is the last.
+TEST(TurnHeaders, RunawayTemplateHasNoneAndLoadsSoon) {
+  for (const char* body : {"{% for j in range(100000) %}{% endfor %}", "{{ 'x' * 9000 }}"}) {
+    PromptBuilderOptions options;
+    options.template_source =
+        std::string("<|im_start|>{% for i in range(100000) %}") + body + "{% endfor %}";
+    const auto begin = std::chrono::steady_clock::now();
+    const auto builder = PromptBuilder::Create(TokenizerWith({}), options).value();
+    EXPECT_TRUE(builder.turn_headers().sequences.empty());
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  }
 }
 
 // Positions whose prefix decodes to the text before the header.

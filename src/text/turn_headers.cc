@@ -15,6 +15,9 @@ constexpr std::string_view kBeginnings[] = {"Zq", "1q", "\\n\\nq", " q", "(", "\
 // for them would cost minutes of tokenizing, and no header.
 constexpr size_t kProbeBytesMax = size_t{64} << 10;
 
+// Of a probe's rendering: about fifty times what the templates of today's models take.
+constexpr uint64_t kProbeStepsMax = 200'000;
+
 // A message's mark: found again in the rendered text.
 std::string Needle(int number) {
   return "needle" + std::string(1, static_cast<char>('A' + number));
@@ -66,8 +69,11 @@ class Learner {
   Learner(const ChatTemplate& chat_template, const Tokenizer& tokenizer)
       : template_(chat_template), tokenizer_(tokenizer) {}
 
+  // Whether a probe ran out of steps or wrote too much: so would the others, each for seconds.
+  bool gave_up() const { return gave_up_; }
+
   // The tokens from the end of the message before the header on, or empty.
-  std::vector<Token> FromMessageBefore(const Probe& probe) const {
+  std::vector<Token> FromMessageBefore(const Probe& probe) {
     const std::optional<std::string> text = Render(probe.messages, probe.kwargs, probe.is_tail);
     if (!text) return {};
     const std::vector<size_t> ends = NeedleEnds(*text);
@@ -95,7 +101,8 @@ class Learner {
 
  private:
   std::optional<std::string> Render(const std::vector<std::string>& messages,
-                                    const std::string& kwargs, bool add_generation_prompt) const {
+                                    const std::string& kwargs, bool add_generation_prompt) {
+    if (gave_up_) return std::nullopt;
     ChatInput input;
     input.messages_json = "[";
     for (const std::string& message : messages) {
@@ -108,7 +115,9 @@ class Learner {
     input.bos_token = tokenizer_.bos_text();
     input.eos_token = tokenizer_.eos_text();
     input.now_unix_s = 0;
+    input.steps_max = kProbeStepsMax;
     const Result<std::string> rendered = template_.Render(input);
+    gave_up_ = !rendered.ok() && rendered.status().code() == StatusCode::kResourceExhausted;
     const bool usable = rendered.ok() && rendered->size() <= kProbeBytesMax;
     return usable ? std::optional(*rendered) : std::nullopt;
   }
@@ -125,6 +134,7 @@ class Learner {
 
   const ChatTemplate& template_;
   const Tokenizer& tokenizer_;
+  bool gave_up_ = false;
 };
 
 // Leaves out what may still stand before the header: all to the last token that ends an answer, BOS
@@ -158,7 +168,7 @@ void CutAtWhiteSpace(const Tokenizer& tokenizer, std::vector<Token>* header) {
 
 TurnHeaders LearnTurnHeaders(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
   TurnHeaders headers;
-  const Learner learner(chat_template, tokenizer);
+  Learner learner(chat_template, tokenizer);
   const size_t probe_count = ProbesFor("").size();
   for (size_t i = 0; i < probe_count; ++i) {
     std::optional<std::vector<Token>> common;
@@ -167,6 +177,7 @@ TurnHeaders LearnTurnHeaders(const ChatTemplate& chat_template, const Tokenizer&
       const Probe probe = ProbesFor(beginning)[i];
       role = probe.role;
       const std::vector<Token> ids = learner.FromMessageBefore(probe);
+      if (learner.gave_up()) return TurnHeaders();
       if (!common) {
         common = ids;
         continue;

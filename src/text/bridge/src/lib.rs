@@ -3,6 +3,7 @@
 //! buffer that Rust owns until `cairn_buffer_free`.
 
 mod byte_table;
+mod guard;
 mod messages;
 mod python;
 mod split;
@@ -20,6 +21,8 @@ pub enum Fault {
     /// The template called raise_exception, or could not be rendered for these messages.
     Template(String),
     Unsupported(String),
+    /// The template took too many steps, or wrote too much.
+    Exhausted(String),
 }
 
 type Outcome<T> = Result<T, Fault>;
@@ -29,6 +32,7 @@ const INPUT: i32 = 1;
 const TEMPLATE: i32 = 2;
 const UNSUPPORTED: i32 = 3;
 const PANIC: i32 = 4;
+const EXHAUSTED: i32 = 5;
 
 #[repr(C)]
 pub struct Slice {
@@ -76,6 +80,7 @@ fn guard(out: *mut Buffer, body: impl FnOnce() -> Outcome<Vec<u8>>) -> i32 {
         Ok(Err(Fault::Input(m))) => (INPUT, m.into_bytes()),
         Ok(Err(Fault::Template(m))) => (TEMPLATE, m.into_bytes()),
         Ok(Err(Fault::Unsupported(m))) => (UNSUPPORTED, m.into_bytes()),
+        Ok(Err(Fault::Exhausted(m))) => (EXHAUSTED, m.into_bytes()),
         Err(panic) => {
             let text = panic
                 .downcast_ref::<&str>()
@@ -263,6 +268,7 @@ pub struct RenderInput {
     eos_token: Slice,
     add_generation_prompt: i32,
     now_unix_s: i64,
+    steps_max: u64, // 0: as many as the input deserves
 }
 
 /// out: the prompt. SAFETY: handle, input and out are valid.
@@ -283,6 +289,7 @@ pub unsafe extern "C" fn cairn_template_render(
             eos_token: i.eos_token.text()?,
             add_generation_prompt: i.add_generation_prompt != 0,
             now_unix_s: i.now_unix_s,
+            steps_max: i.steps_max,
         })?;
         Ok(prompt.into_bytes())
     })

@@ -3,6 +3,7 @@
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
+const PAID_BYTES: usize = 4096;
 const DEPTH_MAX: usize = 256; // deeper values are a template's mistake: request JSON is at most 128 deep
 
 /// repr(float): the shortest digits that read back the same, in exponent form below 1e-4 and from 1e16.
@@ -74,10 +75,27 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
+/// Text that is paid for while it grows: a small value may be a very long text, holding one string many times.
+struct Paid<'a> {
+    state: &'a State<'a, 'a>,
+    paid: usize,
+}
+
+impl Paid<'_> {
+    fn up_to(&mut self, bytes: usize) -> Result<(), Error> {
+        if bytes >= self.paid + PAID_BYTES {
+            self.state.consume_fuel((bytes - self.paid) as u64 / 64)?;
+            self.paid = bytes;
+        }
+        Ok(())
+    }
+}
+
+fn repr(value: &Value, depth: usize, out: &mut String, paid: &mut Paid) -> Result<(), Error> {
     if depth > DEPTH_MAX {
         return Err(too_deep());
     }
+    paid.up_to(out.len())?;
     if let Some(text) = scalar(value) {
         out.push_str(&text);
         return Ok(());
@@ -90,7 +108,7 @@ fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
                 if i > 0 {
                     out.push_str(", ");
                 }
-                repr(&item, depth + 1, out)?;
+                repr(&item, depth + 1, out, paid)?;
             }
             out.push(']');
         }
@@ -100,9 +118,9 @@ fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
                 if i > 0 {
                     out.push_str(", ");
                 }
-                repr(&key, depth + 1, out)?;
+                repr(&key, depth + 1, out, paid)?;
                 out.push_str(": ");
-                repr(&value.get_item(&key)?, depth + 1, out)?;
+                repr(&value.get_item(&key)?, depth + 1, out, paid)?;
             }
             out.push('}');
         }
@@ -113,19 +131,25 @@ fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
 }
 
 /// str(value), as an expression prints.
-pub fn str_of(value: &Value) -> Result<String, Error> {
+pub fn str_of(state: &State, value: &Value) -> Result<String, Error> {
     match value.kind() {
         ValueKind::Undefined => Ok(String::new()),
         ValueKind::String => Ok(value.as_str().unwrap_or_default().to_string()),
         _ => {
             let mut out = String::new();
-            repr(value, 0, &mut out)?;
+            repr(value, 0, &mut out, &mut Paid { state, paid: 0 })?;
             Ok(out)
         }
     }
 }
 
-struct Json {
+/// The bytes of str(value), paid for.
+pub fn written(state: &State, value: &Value) -> Result<usize, Error> {
+    str_of(state, value).map(|text| text.len())
+}
+
+struct Json<'a> {
+    paid: Paid<'a>,
     indent: Option<String>,
     item_separator: String,
     key_separator: String,
@@ -134,7 +158,7 @@ struct Json {
     out: String,
 }
 
-impl Json {
+impl Json<'_> {
     fn string(&mut self, text: &str) {
         self.out.push('"');
         for c in text.chars() {
@@ -171,6 +195,7 @@ impl Json {
         if depth > DEPTH_MAX {
             return Err(too_deep());
         }
+        self.paid.up_to(self.out.len())?;
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
             ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
@@ -185,16 +210,17 @@ impl Json {
             }
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
             ValueKind::Seq | ValueKind::Iterable => {
-                let items: Vec<Value> = value.try_iter()?.collect();
+                let mut is_empty = true;
                 self.out.push('[');
-                for (i, item) in items.iter().enumerate() {
-                    if i > 0 {
+                for item in value.try_iter()? {
+                    if !is_empty {
                         self.out.push_str(&self.item_separator.clone());
                     }
+                    is_empty = false;
                     self.line(depth + 1);
-                    self.value(item, depth + 1)?;
+                    self.value(&item, depth + 1)?;
                 }
-                if !items.is_empty() {
+                if !is_empty {
                     self.line(depth);
                 }
                 self.out.push(']');
@@ -275,6 +301,7 @@ pub fn to_json(state: &State, value: &Value, positional: &[Value], kwargs: &Kwar
     let sort_keys = argument(3, "sort_keys")?.is_some_and(|v| v.is_true());
     kwargs.assert_all_used()?;
     let mut json = Json {
+        paid: Paid { state, paid: 0 },
         item_separator: separator(0, item_default),
         key_separator: separator(1, ": "),
         indent,

@@ -2,15 +2,21 @@
 //! Python methods on values, tojson without HTML escapes, raise_exception, strftime_now.
 
 use crate::messages::{self, Ability};
-use crate::{python, Fault, Outcome};
+use crate::{guard, python, Fault, Outcome};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use std::collections::BTreeMap;
 
 const NAME: &str = "chat_template";
-const FUEL: u64 = 10_000_000; // instructions and 64-byte pieces of data; a 1 MB prompt needs well under a million
-const PROBE_FUEL: u64 = 500_000; // the chats that probe a template are a few lines long
+// Instructions and 64-byte pieces of data. Tiny messages need most: a template of 100 instructions a message, about 1 a byte.
+const FUEL_BASE: u64 = 1_000_000;
+const FUEL_PER_BYTE: u64 = 2;
+const FUEL_MAX: u64 = 10_000_000;
+const PROBE_FUEL: u64 = 200_000; // the chats that probe a template are a few lines long
+const OUTPUT_BASE: usize = 4 << 20;
+const OUTPUT_PER_BYTE: usize = 8;
+const STACK_BYTES: usize = 256 << 20; // values may nest as deep as a source unrolls; pages never touched cost nothing
 const RECURSION_MAX: usize = 200;
 const SOURCE_BYTES_MAX: usize = 1 << 20;
 const COMPILE_STACK_BYTES: usize = 8 << 20;
@@ -25,6 +31,7 @@ pub struct Input<'a> {
     pub eos_token: &'a str,
     pub add_generation_prompt: bool,
     pub now_unix_s: i64,
+    pub steps_max: u64, // 0: as many as the input deserves
 }
 
 pub struct Template {
@@ -52,18 +59,22 @@ impl Template {
         }
         let mut environment = Environment::new();
         set_up(&mut environment).map_err(|e| Fault::Input(format!("chat template: {e}")))?;
-        add_source(&mut environment, without_generation_tags(source))?;
+        let syntax = syntax().map_err(|e| Fault::Input(format!("chat template: {e}")))?;
+        let source = guard::guarded_source(without_generation_tags(source), syntax);
+        add_source(&mut environment, source)?;
         let mut template = Template {
             environment,
             ability: Ability::default(),
         };
-        template.environment.set_fuel(Some(PROBE_FUEL));
+        let is_runaway = std::cell::Cell::new(false); // a probe that ran out of steps is the last one
         template.ability = messages::probe(|list| {
-            template
-                .render_values(&serde_json::Value::Null, list, &BTreeMap::new())
-                .ok()
+            if is_runaway.get() {
+                return None;
+            }
+            let rendered = template.render_values(&serde_json::Value::Null, list, &BTreeMap::new(), PROBE_FUEL, 0);
+            is_runaway.set(matches!(rendered, Err(Fault::Exhausted(_))));
+            rendered.ok()
         });
-        template.environment.set_fuel(Some(FUEL));
         Ok(template)
     }
 
@@ -98,7 +109,12 @@ impl Template {
                 _ => return Err(Fault::Input(format!("{what}: wanted a JSON object"))),
             }
         }
-        self.render_values(&tools, &list, &variables)
+        let bytes = input.messages.len() + input.tools.len() + input.kwargs.len();
+        let fuel = match input.steps_max {
+            0 => (FUEL_BASE + FUEL_PER_BYTE * bytes as u64).min(FUEL_MAX),
+            steps => steps,
+        };
+        self.render_values(&tools, &list, &variables, fuel, bytes)
     }
 
     fn render_values(
@@ -106,35 +122,82 @@ impl Template {
         tools: &serde_json::Value,
         list: &serde_json::Value,
         variables: &BTreeMap<String, Value>,
+        fuel: u64,
+        input_bytes: usize,
     ) -> Outcome<String> {
         let mut context: BTreeMap<String, Value> = BTreeMap::new();
         context.insert("documents".into(), Value::from(()));
         context.extend(variables.iter().map(|(k, v)| (k.clone(), v.clone())));
         context.insert("messages".into(), value_of(list));
         context.insert("tools".into(), value_of(tools));
-        let template = self
-            .environment
-            .get_template(NAME)
-            .map_err(|e| Fault::Template(e.to_string()))?;
-        template
-            .render(Value::from_pairs(context))
-            .map_err(|e| Fault::Template(message_of(&e)))
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(fuel));
+        let limit = OUTPUT_BASE + OUTPUT_PER_BYTE * input_bytes;
+        on_large_stack(STACK_BYTES, move || {
+            let template = environment
+                .get_template(NAME)
+                .map_err(|e| Fault::Template(e.to_string()))?;
+            let mut out = Bounded {
+                bytes: Vec::new(),
+                limit,
+            };
+            let rendered = template
+                .render_captured_to(Value::from_pairs(context), &mut out)
+                .map(|_| ());
+            match rendered {
+                Ok(()) => String::from_utf8(out.bytes)
+                    .map_err(|_| Fault::Template("chat template: output is not UTF-8".into())),
+                Err(e) if e.kind() == ErrorKind::OutOfFuel => Err(Fault::Exhausted(message_of(&e))),
+                Err(e) if e.kind() == ErrorKind::WriteFailure => Err(Fault::Exhausted(format!(
+                    "chat template writes more than {limit} bytes for these messages"
+                ))),
+                Err(e) => Err(Fault::Template(message_of(&e))),
+            }
+        })
     }
 }
 
-/// minijinja limits nested parentheses, but calls itself for each operator of a chain (and each elif) too, so a hostile source
-/// would overflow an ordinary stack. This one is as large as the source could demand; pages never touched cost nothing.
-fn add_source(environment: &mut Environment<'static>, source: String) -> Outcome<()> {
-    let stack = COMPILE_STACK_BYTES + source.len() * COMPILE_STACK_BYTES_PER_SOURCE_BYTE;
+/// Output of a template, up to a limit.
+struct Bounded {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        if piece.len() > self.limit - self.bytes.len() {
+            return Err(std::io::Error::other("the output is too long"));
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs body where recursion over a source's or a value's depth has room; pages never touched cost nothing.
+fn on_large_stack<T: Send>(bytes: usize, body: impl FnOnce() -> Outcome<T> + Send) -> Outcome<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
-            .stack_size(stack)
-            .spawn_scoped(scope, || environment.add_template_owned(NAME, source))
-            .map_err(|e| Fault::Template(format!("chat template: no thread to compile it: {e}")))?;
-        match thread.join() {
-            Ok(added) => added.map_err(|e| Fault::Input(format!("chat template: {e}"))),
-            Err(_) => Err(Fault::Template("chat template: the compiler failed".into())),
-        }
+            .stack_size(bytes)
+            .spawn_scoped(scope, body)
+            .map_err(|e| Fault::Template(format!("chat template: no thread: {e}")))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(Fault::Template("chat template: the template engine failed".into())))
+    })
+}
+
+/// minijinja limits nested parentheses, but calls itself for each operator of a chain (and each elif) too, so a hostile source
+/// would overflow an ordinary stack. This one is as large as the source could demand.
+fn add_source(environment: &mut Environment<'static>, source: String) -> Outcome<()> {
+    let stack = COMPILE_STACK_BYTES + source.len() * COMPILE_STACK_BYTES_PER_SOURCE_BYTE;
+    on_large_stack(stack, || {
+        environment
+            .add_template_owned(NAME, source)
+            .map_err(|e| Fault::Input(format!("chat template: {e}")))
     })
 }
 
@@ -177,20 +240,24 @@ fn message_of(error: &Error) -> String {
     }
 }
 
+fn syntax() -> Result<SyntaxConfig, Error> {
+    SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()
+}
+
 fn set_up(environment: &mut Environment<'static>) -> Result<(), Error> {
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_syntax(syntax()?);
     environment.set_recursion_limit(RECURSION_MAX);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.set_formatter(|out, _, value| match value.as_str() {
+    guard::set_up(environment);
+    environment.set_formatter(|out, state, value| match value.as_str() {
         Some(text) => out.write_str(text).map_err(Error::from),
-        None => out.write_str(&python::str_of(value)?).map_err(Error::from),
+        None => out.write_str(&python::str_of(state, value)?).map_err(Error::from),
     });
     environment.add_filter(
         "tojson",
         |state: &State, value: Value, args: Rest<Value>, kwargs: Kwargs| python::to_json(state, &value, &args, &kwargs),
     );
-    environment.add_filter("string", |value: Value| python::str_of(&value));
+    environment.add_filter("string", |state: &State, value: Value| python::str_of(state, &value));
     // Python's notions of kinds, which jinja2 tests by: strings and dicts are sequences too, an undefined value is an empty one,
     // and a bool is a number.
     environment.add_test("sequence", |value: Value| {
@@ -208,9 +275,12 @@ fn set_up(environment: &mut Environment<'static>) -> Result<(), Error> {
     environment.add_test("number", |value: Value| {
         matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
     });
-    environment.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
-        Err(Error::new(ErrorKind::InvalidOperation, python::str_of(&message)?).with_source(Raised))
-    });
+    environment.add_function(
+        "raise_exception",
+        |state: &State, message: Value| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, python::str_of(state, &message)?).with_source(Raised))
+        },
+    );
     environment.add_function("strftime_now", |state: &State, format: String| {
         let now = state
             .lookup("cairn_now_unix_s")
