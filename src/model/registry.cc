@@ -16,6 +16,10 @@ std::span<const Architecture* const> Architectures() {
       &kQwen3MoeArchitecture,
       &kLfm2Architecture,
       &kLfm2MoeArchitecture,
+      &kMamba2Architecture,
+      &kGraniteHybridArchitecture,
+      &kFalconH1Architecture,
+      &kNemotronHArchitecture,
   });
   return kAll;
 }

@@ -49,5 +49,9 @@ extern const Architecture kQwen3Architecture;
 extern const Architecture kQwen3MoeArchitecture;
 extern const Architecture kLfm2Architecture;
 extern const Architecture kLfm2MoeArchitecture;
+extern const Architecture kMamba2Architecture;
+extern const Architecture kGraniteHybridArchitecture;
+extern const Architecture kFalconH1Architecture;
+extern const Architecture kNemotronHArchitecture;
 
 }  // namespace cairn

@@ -43,6 +43,24 @@ std::vector<StateTensor> ExportGatedDelta(int layer, const GatedDeltaShape& shap
                                           const float* conv, const float* delta) {
   const int64_t dk = shape.key_dim, dv = shape.value_dim, value_heads = shape.value_heads;
   const int64_t v_begin = 2 * shape.key_heads * dk, channels = v_begin + value_heads * dv;
+std::vector<StateTensor> ExportMamba2(int layer, const Mamba2Layer::Options& options,
+                                      const std::byte* state) {
+  const Mamba2Config& config = options.config;
+  const auto* conv = reinterpret_cast<const float*>(state + options.conv_offset);
+  const auto* ssm = reinterpret_cast<const float*>(state + options.ssm_offset);
+  const int64_t inputs = config.conv_kernel - 1, channels = config.conv_shape().channels;
+  const int64_t heads = config.shape.heads, p = config.shape.head_dim, n = config.shape.state_dim;
+  const std::string tag = "layer" + std::to_string(layer) + "_";
+  StateTensor c{tag + "conv", {inputs, channels}, {conv, conv + inputs * channels}};
+  StateTensor m{tag + "ssm", {heads, p, n}, std::vector<float>(heads * p * n)};
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < p; ++j) m.data[(h * p + j) * n + i] = ssm[(h * n + i) * p + j];
+    }
+  }
+  return {std::move(c), std::move(m)};
+}
+
   const int64_t inputs = conv_kernel - 1;
   const std::string tag = "layer" + std::to_string(layer) + "_";
   StateTensor c{tag + "conv", {inputs, channels}, std::vector<float>(inputs * channels)};

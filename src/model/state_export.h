@@ -13,6 +13,7 @@
 #include "kernels/conv1d.h"
 #include "kernels/gated_delta.h"
 #include "kernels/rope.h"
+#include "model/layers/mamba2_layer.h"
 #include "model/state_tensor.h"
 
 namespace cairn {
@@ -23,6 +24,10 @@ std::vector<StateTensor> ExportKv(int layer, const AttentionShape& shape, RopePa
                                   int64_t tokens);
 
 // layerI_conv [K - 1, channels] and layerI_delta [value_heads, dv, dk].
+// layerI_conv [K - 1, channels] and layerI_ssm [heads, head_dim, states].
+std::vector<StateTensor> ExportMamba2(int layer, const Mamba2Layer::Options& options,
+                                      const std::byte* state);
+
 std::vector<StateTensor> ExportGatedDelta(int layer, const GatedDeltaShape& shape, int conv_kernel,
                                           const float* conv, const float* delta);
 

@@ -3,6 +3,7 @@
 //
 //   layerI_conv  [K - 1, channels]      the last inputs of the convolution, oldest first, q | k | v
 //   layerI_delta [value_heads, dv, dk]  Gated DeltaNet memory
+//   layerI_ssm [heads, P, N]            Mamba2 memory; its convolution's inputs are x | B | C
 //   layerI_k, _v [kv_heads, tokens, d]  keys after norm and rotary (half-split order), values
 #pragma once
 

@@ -13,6 +13,10 @@ namespace cairn::reference {
 
 Result<std::unique_ptr<ReferenceModel>> LoadQwen35Reference(const ModelFile& file);
 Result<std::unique_ptr<ReferenceModel>> LoadLlamaReference(const ModelFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadMamba2Reference(const ModelFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadGraniteHybridReference(const ModelFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadFalconH1Reference(const ModelFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadNemotronHReference(const ModelFile& file);
 Result<std::unique_ptr<ReferenceModel>> LoadLfm2Reference(const ModelFile& file);
 
 struct Rotary {
