@@ -17,10 +17,17 @@ constexpr int kRowsPerTaskMin = 24;
 
 using PanelFn = void (*)(const PanelCall&);
 
-PanelFn SelectPanel(CpuLevel level, bool quantized) {
+PanelFn SelectPanel(CpuLevel level, WeightType type) {
 #if defined(__x86_64__)
-  if (level == CpuLevel::kAvx512) return quantized ? MatMulPanelAvx512 : MatMulFloatPanelAvx512;
-  if (level == CpuLevel::kAvx2) return quantized ? MatMulPanelAvx2 : MatMulFloatPanelAvx2;
+  const bool affine = AffineFormatOf(type).has_value();
+  if (level == CpuLevel::kAvx512) {
+    if (affine) return MatMulAffinePanelAvx512;
+    return IsQuantized(type) ? MatMulPanelAvx512 : MatMulFloatPanelAvx512;
+  }
+  if (level == CpuLevel::kAvx2) {
+    if (affine) return MatMulAffinePanelAvx2;
+    return IsQuantized(type) ? MatMulPanelAvx2 : MatMulFloatPanelAvx2;
+  }
 #endif
   return MatMulPanelScalar;
 }
@@ -61,7 +68,7 @@ int64_t MatMulPanelCount(const PackedMatrix& w) {
 
 void RunMatMulPanels(CpuLevel level, const Activations& a, const PackedMatrix& w,
                      MatMulRange panels, MatMulRange rows, float* y, int64_t ldy) {
-  const PanelFn run_panel = SelectPanel(level, IsQuantized(w.type()));
+  const PanelFn run_panel = SelectPanel(level, w.type());
   const int block_rows = BlockRows(w);
   for (int64_t r = rows.begin; r < rows.end; r += block_rows) {
     RunBlock(run_panel, a, w, panels, {r, std::min(rows.end, r + block_rows)}, y, ldy);

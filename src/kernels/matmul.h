@@ -12,6 +12,8 @@
 //                                                            (u - zero) * a over the block; |isum|
 //                                                            < 2^24, so float(isum) is exact
 //       acc = fma(w_min, a_scale[b] * float(sum(a)), acc)    only types with a minimum
+//     MLX affine types: scale * a_scale and offset, both as stored (f16, bf16 or f32), of the group
+//     of 32, 64 or 128 that holds the block; the offset is the minimum.
 //     Q6_K has a scale per 16: the first fma twice per block, lower 16 first.
 //     w_scale: d (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0); d * sc (Q4_K, Q5_K: sc 6 bits; Q6_K: sc int8),
 //     exact in f32. w_min: m (Q4_1, Q5_1); -(dmin * m6) (Q4_K, Q5_K), exact. zero: 8 (Q4_0), 16

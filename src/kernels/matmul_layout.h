@@ -31,10 +31,14 @@ constexpr int kQuads = 8;         // per block
 constexpr int kTileBytes = 1024;  // a block unpacked to bytes: [8 quads][128]
 constexpr int kQuadBytes = 128;
 
+// The numbers of an affine group's header.
+enum class AffineNumber { kF16, kBF16, kF32 };
+
 enum class Scales {
   kPlain,   // one f16 scale per block
   kSixBit,  // f16 times a 6-bit integer, f16 minimum times a 6-bit integer
   kHalves,  // f16 times an int8 per 16
+  kAffine,  // scale and offset per group of blocks, see matmul_affine_layout.h
 };
 
 template <int bits, int zero, bool min, Scales scales>

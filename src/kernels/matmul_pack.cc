@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "kernels/matmul.h"
+#include "kernels/matmul_affine_layout.h"
 #include "kernels/matmul_layout.h"
+#include "kernels/matmul_scalar_formats.h"
 #include "kernels/quant_blocks.h"
 
 namespace cairn {
@@ -57,6 +59,14 @@ void PackQuants(const uint8_t* tile, uint8_t* out) {
 template <typename F>
 void PackHeader(const FileBlock* columns, uint8_t* header) {
   std::memset(header, 0, F::kHeaderBytes);
+  if constexpr (F::kScales == Scales::kAffine) {
+    constexpr int kBytes = F::kNumberBytes;
+    for (int c = 0; c < kPanelColumns; ++c) {
+      std::memcpy(header + kBytes * c, columns[c].affine, kBytes);
+      std::memcpy(header + F::kBiasOffset + kBytes * c, columns[c].affine + kBytes, kBytes);
+    }
+    return;
+  }
   for (int c = 0; c < kPanelColumns; ++c) {
     const FileBlock& f = columns[c];
     std::memcpy(header + 2 * c, &f.d, sizeof f.d);
@@ -124,7 +134,7 @@ void PackPanel(WeightType type, const std::byte* rows, int count, int64_t k, std
     case WeightType::kBF16:
       return PackFloatPanel(rows, count, k, reinterpret_cast<uint16_t*>(panel));
     default:
-      WithFormat(type, [&]<typename F>() {
+      WithAnyFormat(type, [&]<typename F>() {
         PackQuantizedPanel<F>(type, rows, count, k, reinterpret_cast<uint8_t*>(panel));
       });
   }
@@ -142,6 +152,14 @@ void DequantizeColumn(const uint8_t* panel, int64_t b, int c, float* out) {
   const uint8_t* header = GroupHeader<F>(panel, b);
   const uint8_t* quants = BlockQuants<F>(panel, b);
   const int i = static_cast<int>(b % F::kGroup);
+  if constexpr (F::kScales == Scales::kAffine) {
+    const float scale = AffineValue<F>(header, c);
+    const float offset = AffineValue<F>(header + F::kBiasOffset, c);
+    for (int k = 0; k < kBlockK; ++k) {
+      out[k] = scale * static_cast<float>(BlockValue<F>(quants, k / 4, c * 4 + k % 4)) + offset;
+    }
+    return;
+  }
   const float d = HalfAt(header, c);
   float scale[2] = {d, d};
   float min = 0;
@@ -229,7 +247,7 @@ void PackedMatrix::DequantizeRow(int64_t row, std::span<float> out) const {
       out[i] = type_ == WeightType::kF16 ? HalfToFloat(h) : BFloat16ToFloat(h);
     }
   } else {
-    WithFormat(type_, [&]<typename F>() {
+    WithAnyFormat(type_, [&]<typename F>() {
       for (int64_t b = 0; b < k_ / kBlockK; ++b) {
         DequantizeColumn<F>(panel, b, c, out.data() + b * kBlockK);
       }

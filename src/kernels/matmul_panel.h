@@ -22,10 +22,12 @@ struct PanelCall {
   int64_t ldy;
 };
 
-void MatMulPanelScalar(const PanelCall& call);       // any type
-void MatMulPanelAvx2(const PanelCall& call);         // quantised types
-void MatMulPanelAvx512(const PanelCall& call);       // quantised types
-void MatMulFloatPanelAvx2(const PanelCall& call);    // F32, F16, BF16
-void MatMulFloatPanelAvx512(const PanelCall& call);  // F32, F16, BF16
+void MatMulPanelScalar(const PanelCall& call);        // any type
+void MatMulPanelAvx2(const PanelCall& call);          // quantised types
+void MatMulPanelAvx512(const PanelCall& call);        // quantised types
+void MatMulAffinePanelAvx2(const PanelCall& call);    // affine types
+void MatMulAffinePanelAvx512(const PanelCall& call);  // affine types
+void MatMulFloatPanelAvx2(const PanelCall& call);     // F32, F16, BF16
+void MatMulFloatPanelAvx512(const PanelCall& call);   // F32, F16, BF16
 
 }  // namespace cairn

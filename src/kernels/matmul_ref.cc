@@ -4,6 +4,7 @@
 
 #include "kernels/matmul_layout.h"
 #include "kernels/matmul_panel.h"
+#include "kernels/matmul_scalar_formats.h"
 #include "kernels/quant.h"
 
 namespace cairn {
@@ -26,6 +27,13 @@ float HalfAt(const uint8_t* p, int i) {
 
 template <typename F>
 void UnpackScales(const uint8_t* header, int i, int b, Unpacked* out) {
+  if constexpr (F::kScales == Scales::kAffine) {
+    for (int c = 0; c < kPanelColumns; ++c) {
+      out->scale[b][0][c] = AffineValue<F>(header, c);
+      out->min[b][c] = AffineValue<F>(header + F::kBiasOffset, c);
+    }
+    return;
+  }
   for (int c = 0; c < kPanelColumns; ++c) {
     const float d = HalfAt(header, c);
     float* scale = &out->scale[b][0][c];
@@ -134,7 +142,7 @@ void FloatPanel(const PanelCall& call) {
 
 void MatMulPanelScalar(const PanelCall& call) {
   if (!IsQuantized(call.type)) return FloatPanel(call);
-  WithFormat(call.type, [&]<typename F>() { QuantizedPanel<F>(call); });
+  WithAnyFormat(call.type, [&]<typename F>() { QuantizedPanel<F>(call); });
 }
 
 }  // namespace cairn

@@ -13,12 +13,49 @@
 namespace cairn {
 namespace {
 
-constexpr WeightType kTypes[] = {WeightType::kF32,  WeightType::kF16,  WeightType::kBF16,
-                                 WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1,
-                                 WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ4_K,
-                                 WeightType::kQ5_K, WeightType::kQ6_K};
+constexpr WeightType kTypes[] = {WeightType::kF32,
+                                 WeightType::kF16,
+                                 WeightType::kBF16,
+                                 WeightType::kQ8_0,
+                                 WeightType::kQ4_0,
+                                 WeightType::kQ4_1,
+                                 WeightType::kQ5_0,
+                                 WeightType::kQ5_1,
+                                 WeightType::kQ4_K,
+                                 WeightType::kQ5_K,
+                                 WeightType::kQ6_K,
+                                 WeightType::kAffine4G32F16,
+                                 WeightType::kAffine4G32BF16,
+                                 WeightType::kAffine4G32F32,
+                                 WeightType::kAffine4G64F16,
+                                 WeightType::kAffine4G64BF16,
+                                 WeightType::kAffine4G64F32,
+                                 WeightType::kAffine4G128F16,
+                                 WeightType::kAffine4G128BF16,
+                                 WeightType::kAffine4G128F32,
+                                 WeightType::kAffine8G32F16,
+                                 WeightType::kAffine8G32BF16,
+                                 WeightType::kAffine8G32F32,
+                                 WeightType::kAffine8G64F16,
+                                 WeightType::kAffine8G64BF16,
+                                 WeightType::kAffine8G64F32,
+                                 WeightType::kAffine8G128F16,
+                                 WeightType::kAffine8G128BF16,
+                                 WeightType::kAffine8G128F32};
 
 float Uniform(std::mt19937& rng) { return static_cast<float>(rng()) * 0x1p-31f - 1.0f; }
+
+void PutAffine(const AffineFormat& format, float value, std::byte* out) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (format.scale == AffineScale::kF32) {
+    std::memcpy(out, &bits, sizeof bits);
+    return;
+  }
+  const uint16_t half =
+      format.scale == AffineScale::kF16 ? FloatToHalf(value) : static_cast<uint16_t>(bits >> 16);
+  std::memcpy(out, &half, sizeof half);
+}
 
 // n rows of random weights in file layout, f16 fields of moderate size.
 std::vector<std::byte> RandomRows(WeightType type, int64_t n, int64_t k, std::mt19937& rng) {
@@ -39,6 +76,13 @@ std::vector<std::byte> RandomRows(WeightType type, int64_t n, int64_t k, std::mt
     return rows;
   }
   for (std::byte& b : rows) b = static_cast<std::byte>(rng());
+  if (const auto affine = AffineFormatOf(type)) {
+    for (size_t at = 0; at < rows.size(); at += BlockBytes(type)) {
+      PutAffine(*affine, 0.4f / static_cast<float>(1 << affine->bits) * Uniform(rng), &rows[at]);
+      PutAffine(*affine, 0.1f * Uniform(rng), &rows[at + affine->scale_bytes()]);
+    }
+    return rows;
+  }
   const bool has_min = type == WeightType::kQ4_1 || type == WeightType::kQ5_1 ||
                        type == WeightType::kQ4_K || type == WeightType::kQ5_K;
   const size_t block = BlockBytes(type);
@@ -264,6 +308,10 @@ TEST_P(MatMulTypeTest, ExtremeIntegersDoNotOverflow) {
     std::mt19937 rng(17);
     const auto scales = RandomRows(type, 32, k, rng);
     for (size_t at = 0; at < rows.size(); at += BlockBytes(type)) {
+      if (const auto affine = AffineFormatOf(type)) {
+        std::memcpy(&rows[at], &scales[at], 2 * affine->scale_bytes());
+        continue;
+      }
       const size_t d = at + (type == WeightType::kQ6_K ? 208 : 0);
       const size_t f16_bytes = BlockBytes(type) > 34 || BlockBytes(type) % 4 == 0 ? 4 : 2;
       std::memcpy(&rows[d], &scales[d], type == WeightType::kQ6_K ? 2 : f16_bytes);

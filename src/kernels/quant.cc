@@ -20,7 +20,8 @@ struct TypeInfo {
   int bytes;
   int zero;
 };
-constexpr std::array<TypeInfo, 11> kTypes = {{
+constexpr uint32_t kNoGgmlId = ~uint32_t{0};
+constexpr std::array<TypeInfo, 29> kTypes = {{
     {WeightType::kF32, "F32", 0, 1, 4, 0},
     {WeightType::kF16, "F16", 1, 1, 2, 0},
     {WeightType::kBF16, "BF16", 30, 1, 2, 0},
@@ -32,6 +33,24 @@ constexpr std::array<TypeInfo, 11> kTypes = {{
     {WeightType::kQ4_K, "Q4_K", 12, 256, 144, 0},
     {WeightType::kQ5_K, "Q5_K", 13, 256, 176, 0},
     {WeightType::kQ6_K, "Q6_K", 14, 256, 210, 32},
+    {WeightType::kAffine4G32F16, "affine4_g32_f16", kNoGgmlId, 32, 20, 0},
+    {WeightType::kAffine4G32BF16, "affine4_g32_bf16", kNoGgmlId, 32, 20, 0},
+    {WeightType::kAffine4G32F32, "affine4_g32_f32", kNoGgmlId, 32, 24, 0},
+    {WeightType::kAffine4G64F16, "affine4_g64_f16", kNoGgmlId, 64, 36, 0},
+    {WeightType::kAffine4G64BF16, "affine4_g64_bf16", kNoGgmlId, 64, 36, 0},
+    {WeightType::kAffine4G64F32, "affine4_g64_f32", kNoGgmlId, 64, 40, 0},
+    {WeightType::kAffine4G128F16, "affine4_g128_f16", kNoGgmlId, 128, 68, 0},
+    {WeightType::kAffine4G128BF16, "affine4_g128_bf16", kNoGgmlId, 128, 68, 0},
+    {WeightType::kAffine4G128F32, "affine4_g128_f32", kNoGgmlId, 128, 72, 0},
+    {WeightType::kAffine8G32F16, "affine8_g32_f16", kNoGgmlId, 32, 36, 0},
+    {WeightType::kAffine8G32BF16, "affine8_g32_bf16", kNoGgmlId, 32, 36, 0},
+    {WeightType::kAffine8G32F32, "affine8_g32_f32", kNoGgmlId, 32, 40, 0},
+    {WeightType::kAffine8G64F16, "affine8_g64_f16", kNoGgmlId, 64, 68, 0},
+    {WeightType::kAffine8G64BF16, "affine8_g64_bf16", kNoGgmlId, 64, 68, 0},
+    {WeightType::kAffine8G64F32, "affine8_g64_f32", kNoGgmlId, 64, 72, 0},
+    {WeightType::kAffine8G128F16, "affine8_g128_f16", kNoGgmlId, 128, 132, 0},
+    {WeightType::kAffine8G128BF16, "affine8_g128_bf16", kNoGgmlId, 128, 132, 0},
+    {WeightType::kAffine8G128F32, "affine8_g128_f32", kNoGgmlId, 128, 136, 0},
 }};
 
 const TypeInfo& Info(WeightType type) {
@@ -89,6 +108,12 @@ void ReadSixBits(const uint8_t* ql, const uint8_t* qh, uint8_t* u) {
 void DequantizeBlock(WeightType type, const std::byte* block, float* out) {
   FileBlock b;
   ReadFileBlock(type, block, &b);
+  if (const auto affine = AffineFormatOf(type)) {
+    const float scale = AffineNumberAt(*affine, b.affine);
+    const float offset = AffineNumberAt(*affine, b.affine + affine->scale_bytes());
+    for (int i = 0; i < affine->group; ++i) out[i] = scale * static_cast<float>(b.u[i]) + offset;
+    return;
+  }
   const int zero = Info(type).zero;
   const float d = HalfToFloat(b.d);
   const float m = HalfToFloat(b.d_min);
@@ -118,9 +143,35 @@ const char* WeightTypeName(WeightType type) { return Info(type).name; }
 
 std::optional<WeightType> WeightTypeFromGgml(uint32_t ggml_type) {
   for (const TypeInfo& info : kTypes) {
-    if (info.ggml_id == ggml_type) return info.type;
+    if (info.ggml_id == ggml_type && ggml_type != kNoGgmlId) return info.type;
   }
   return std::nullopt;
+}
+
+std::optional<AffineFormat> AffineFormatOf(WeightType type) {
+  const int i = static_cast<int>(type) - static_cast<int>(WeightType::kAffine4G32F16);
+  if (i < 0) return std::nullopt;
+  return AffineFormat{i < 9 ? 4 : 8, 32 << i % 9 / 3, static_cast<AffineScale>(i % 3)};
+}
+
+std::optional<WeightType> AffineWeightType(const AffineFormat& format) {
+  for (const TypeInfo& info : kTypes) {
+    const auto f = AffineFormatOf(info.type);
+    if (f && f->bits == format.bits && f->group == format.group && f->scale == format.scale)
+      return info.type;
+  }
+  return std::nullopt;
+}
+
+float AffineNumberAt(const AffineFormat& format, const void* p) {
+  if (format.scale == AffineScale::kF32) {
+    float f;
+    std::memcpy(&f, p, sizeof f);
+    return f;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return format.scale == AffineScale::kF16 ? HalfToFloat(bits) : BFloat16ToFloat(bits);
 }
 
 int64_t BlockElements(WeightType type) { return Info(type).elements; }
@@ -174,6 +225,14 @@ uint16_t FloatToHalf(float f) {
 
 void ReadFileBlock(WeightType type, const std::byte* block, FileBlock* out) {
   const uint8_t* p = reinterpret_cast<const uint8_t*>(block);
+  if (const auto affine = AffineFormatOf(type)) {
+    const size_t header = 2 * affine->scale_bytes();
+    std::memcpy(out->affine, p, header);
+    for (int i = 0; i < affine->group; ++i) {
+      out->u[i] = affine->bits == 8 ? p[header + i] : p[header + i / 2] >> (i % 2 * 4) & 15;
+    }
+    return;
+  }
   out->d = Read16(p);
   out->d_min = 0;
   switch (type) {

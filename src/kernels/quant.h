@@ -17,11 +17,26 @@ namespace cairn {
 const char* WeightTypeName(WeightType type);  // "Q4_K", ... as GGUF spells it
 std::optional<WeightType> WeightTypeFromGgml(
     uint32_t ggml_type);                 // GGUF tensor type id; nullopt if unsupported
-int64_t BlockElements(WeightType type);  // 1, 32 or 256
+int64_t BlockElements(WeightType type);  // 1, 32 or 256; of an affine type its group
 size_t BlockBytes(WeightType type);
 inline bool IsQuantized(WeightType type) { return BlockElements(type) > 1; }
 // Bytes of a row of k elements. REQUIRES: k % BlockElements(type) == 0.
 size_t RowBytes(WeightType type, int64_t k);
+
+// MLX's affine types: w = scale * u + offset, one scale and offset per group. A row in "file
+// layout" here is, group after group: scale, offset, then the integers as MLX packs them (little
+// endian, low bits first). Source: mlx.core.quantize.
+enum class AffineScale { kF16, kBF16, kF32 };
+struct AffineFormat {
+  int bits;   // 4 or 8
+  int group;  // 32, 64 or 128
+  AffineScale scale;
+  size_t scale_bytes() const { return scale == AffineScale::kF32 ? 4 : 2; }
+};
+std::optional<AffineFormat> AffineFormatOf(WeightType type);
+std::optional<WeightType> AffineWeightType(const AffineFormat& format);
+// A scale or offset as the format stores it.
+float AffineNumberAt(const AffineFormat& format, const void* p);
 
 float HalfToFloat(uint16_t h);
 // Round to nearest even; values beyond the f16 range saturate to +-65504 (never inf); NaN stays

@@ -17,6 +17,7 @@ struct FileBlock {
   uint16_t d_min;     // f16: m of Q4_1 and Q5_1, dmin of Q4_K and Q5_K
   uint8_t scale[16];  // Q4_K, Q5_K: 6 bits per 32; Q6_K: int8 per 16
   uint8_t min[8];     // Q4_K, Q5_K: 6 bits per 32
+  uint8_t affine[8];  // affine types: scale and offset as stored
 };
 
 // REQUIRES: IsQuantized(type); `block` holds BlockBytes(type).

@@ -1,0 +1,412 @@
+// Internal to matmul_avx2.cc and matmul_affine_avx2.cc, compiled with AVX2, FMA and F16C: quantised
+// panels. Intrinsics, plain structs and an anonymous namespace only.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/matmul_avx2_tile.h"
+#include "kernels/matmul_layout.h"
+#include "kernels/matmul_panel.h"
+
+namespace cairn {
+namespace {
+
+// Blocks unpacked at a time, reused over all rows: 16 KiB of bytes stay in the L1 cache.
+constexpr int kBlocksUnpacked = 16;
+
+INLINE __m256i Load(const uint8_t* p) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+}
+// Bytes 8 v .. 8 v + 7 of 32, unsigned.
+INLINE __m256 BytesToFloats(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
+template <typename F>
+INLINE void PrefetchBlock(const uint8_t* panel, int64_t b) {
+  constexpr int kBytes = F::kGroupBytes / F::kGroup;  // a block and its share of the header
+#pragma GCC unroll 18
+  for (int i = 0; i < kBytes; i += 64) _mm_prefetch(panel + b * kBytes + i, _MM_HINT_T0);
+}
+
+// Integers of quad Q of a packed block, vector v of 4: columns 8 v .. 8 v + 7.
+template <typename F, int Q>
+INLINE __m256i LoadQuad(const uint8_t* quants, int v) {
+  if constexpr (F::kBits == 8) {
+    return _mm256_xor_si256(Load(quants + Q * 128 + v * 32), _mm256_set1_epi8(-128));  // signed
+  }
+  __m256i w = Load(quants + Q * 64 + v % 2 * 32);
+  if (v >= 2) w = _mm256_srli_epi16(w, 4);
+  w = _mm256_and_si256(w, _mm256_set1_epi8(15));
+  if constexpr (F::kBits == 5 || F::kBits == 6) {
+    constexpr int kBit = F::kBits == 5 ? Q : Q % 4 * 2;
+    __m256i p = Load(quants + kPlaneOffset + (F::kBits == 5 ? 0 : Q / 4 * 128) + v * 32);
+    if constexpr (kBit < 4) p = _mm256_slli_epi16(p, 4 - kBit);
+    if constexpr (kBit > 4) p = _mm256_srli_epi16(p, kBit - 4);
+    w = _mm256_or_si256(w, _mm256_and_si256(p, _mm256_set1_epi8(F::kBits == 5 ? 0x10 : 0x30)));
+  }
+  return w;
+}
+
+// Scales or offsets of an affine group, columns 8 v .. 8 v + 7.
+template <typename F>
+INLINE __m256 LoadAffine(const uint8_t* p, int v) {
+  if constexpr (F::kNumber == AffineNumber::kF16) {
+    return HalvesToFloats(p + v * 16);
+  } else if constexpr (F::kNumber == AffineNumber::kBF16) {
+    const __m128i bits = _mm_load_si128(reinterpret_cast<const __m128i*>(p + v * 16));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  } else {
+    return _mm256_load_ps(reinterpret_cast<const float*>(p) + v * 8);
+  }
+}
+
+// Scales of block b (of its lower or upper half), `kCount` vectors from kFirst on.
+template <typename F, int kFirst, int kCount>
+INLINE void LoadScales(const uint8_t* panel, int64_t b, int half, __m256* out) {
+  const uint8_t* header = GroupHeader<F>(panel, b);
+  const int i = static_cast<int>(b % F::kGroup);
+  alignas(32) uint8_t six[32];
+  if constexpr (F::kScales == Scales::kSixBit) {
+    const __m256i low = Load(header + kHeaderLow + i * 32);
+    const __m256i high = Load(header + kHeaderHigh + i / 2 * 32);
+    const __m256i two =
+        _mm256_and_si256(_mm256_slli_epi16(_mm256_srl_epi16(high, _mm_cvtsi32_si128(i % 2 * 4)), 4),
+                         _mm256_set1_epi8(0x30));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(six),
+                       _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi8(15)), two));
+  }
+  for (int o = 0; o < kCount; ++o) {
+    const int v = kFirst + o;
+    if constexpr (F::kScales == Scales::kAffine) {
+      out[o] = LoadAffine<F>(header, v);
+      continue;
+    }
+    out[o] = HalvesToFloats(header + v * 16);
+    if constexpr (F::kScales == Scales::kSixBit) {
+      out[o] = _mm256_mul_ps(out[o], BytesToFloats(six + v * 8));
+    } else if constexpr (F::kScales == Scales::kHalves) {
+      const uint8_t* s = header + kHeaderScales + (2 * i + half) * 32 + v * 8;
+      out[o] = _mm256_mul_ps(out[o], _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(
+                                         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(s)))));
+    }
+  }
+}
+
+// Minima of block b, their sign folded in.
+template <typename F, int kFirst, int kCount>
+INLINE void LoadMins(const uint8_t* panel, int64_t b, __m256* out) {
+  const uint8_t* header = GroupHeader<F>(panel, b);
+  alignas(32) uint8_t six[32];
+  if constexpr (F::kScales == Scales::kSixBit) {
+    const int i = static_cast<int>(b % F::kGroup);
+    const __m256i low = Load(header + kHeaderLow + i * 32);
+    const __m256i high = Load(header + kHeaderHigh + i / 2 * 32);
+    const __m256i two =
+        _mm256_and_si256(_mm256_slli_epi16(_mm256_srl_epi16(high, _mm_cvtsi32_si128(i % 2 * 4)), 2),
+                         _mm256_set1_epi8(0x30));
+    const __m256i four = _mm256_and_si256(_mm256_srli_epi16(low, 4), _mm256_set1_epi8(15));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(six), _mm256_or_si256(four, two));
+  }
+  for (int o = 0; o < kCount; ++o) {
+    const int v = kFirst + o;
+    if constexpr (F::kScales == Scales::kAffine) {
+      out[o] = LoadAffine<F>(header + F::kBiasOffset, v);
+      continue;
+    }
+    out[o] = HalvesToFloats(header + kHeaderMin + v * 16);
+    if constexpr (F::kScales == Scales::kSixBit) {
+      out[o] =
+          _mm256_xor_ps(_mm256_mul_ps(out[o], BytesToFloats(six + v * 8)), _mm256_set1_ps(-0.0f));
+    }
+  }
+}
+
+// Blocks of a panel as they lie packed; unpacked in registers on every use. All 32 columns, or
+// (kVectors = 2) the 16 from 8 kFirst on.
+template <typename F, int kFirst, int kVectorCount>
+struct PackedSource {
+  static constexpr int kVectors = kVectorCount;
+  const uint8_t* panel;
+  template <int Q>
+  INLINE void Quad(const uint8_t* block, __m256i* w) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) w[v] = LoadQuad<F, Q>(block, kFirst + v);
+  }
+  INLINE const uint8_t* Block(int64_t b) const {
+    // Headers and quants are two streams, which confuses the hardware's prefetcher (a third of the
+    // bandwidth is left). Touching the lines in the order they lie, neither ahead nor behind, keeps
+    // it going; farther ahead is slower.
+    if constexpr (F::kGroup > 1) PrefetchBlock<F>(panel, b);
+    return BlockQuants<F>(panel, b);
+  }
+  INLINE void Scale(int64_t b, int half, __m256* out) const {
+    LoadScales<F, kFirst, kVectors>(panel, b, half, out);
+  }
+  INLINE void Min(int64_t b, __m256* out) const { LoadMins<F, kFirst, kVectors>(panel, b, out); }
+  INLINE void StopFetching() {}
+};
+
+// A few blocks unpacked into bytes and float scales.
+struct Unpacked {
+  alignas(64) uint8_t tile[kBlocksUnpacked * kTileBytes];
+  alignas(64) float scale[kBlocksUnpacked * kPanelColumns];
+  alignas(64) float other[kBlocksUnpacked * kPanelColumns];  // minimum, or scale of the upper half
+};
+// 16 of the 32 columns: 6 rows x 2 vectors fit the registers.
+template <typename F>
+struct UnpackedSource {
+  static constexpr int kVectors = 2;
+  const uint8_t* tile;  // of the 16 columns
+  const float* scale;
+  const float* other;
+  // The packed blocks after these, fetched while the first tile runs, so that memory and
+  // arithmetic overlap; null for the other tiles. Past the last panel it fetches in vain.
+  const uint8_t* ahead;
+
+  template <int Q>
+  INLINE void Quad(const uint8_t* block, __m256i* w) const {
+    w[0] = Load(block + Q * 128);
+    w[1] = Load(block + Q * 128 + 32);
+  }
+  INLINE const uint8_t* Block(int64_t b) const {
+    if (ahead != nullptr) PrefetchBlock<F>(ahead, b);
+    return tile + b * kTileBytes;
+  }
+  INLINE void Scale(int64_t b, int half, __m256* out) const {
+    LoadFloats((half == 0 ? scale : other) + b * 32, out);
+  }
+  INLINE void Min(int64_t b, __m256* out) const { LoadFloats(other + b * 32, out); }
+  INLINE void StopFetching() { ahead = nullptr; }
+  INLINE static void LoadFloats(const float* p, __m256* out) {
+    out[0] = _mm256_load_ps(p);
+    out[1] = _mm256_load_ps(p + 8);
+  }
+};
+
+template <typename F, int Q>
+INLINE void UnpackQuad(const uint8_t* quants, uint8_t* tile) {
+  for (int v = 0; v < 4; ++v) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(tile + Q * 128 + v * 32),
+                       LoadQuad<F, Q>(quants, v));
+  }
+}
+
+template <typename F>
+void Unpack(const uint8_t* panel, int64_t begin, int count, Unpacked* out) {
+  for (int b = 0; b < count; ++b) {
+    const uint8_t* quants = BlockQuants<F>(panel, begin + b);
+    uint8_t* tile = out->tile + b * kTileBytes;
+    UnpackQuad<F, 0>(quants, tile);
+    UnpackQuad<F, 1>(quants, tile);
+    UnpackQuad<F, 2>(quants, tile);
+    UnpackQuad<F, 3>(quants, tile);
+    UnpackQuad<F, 4>(quants, tile);
+    UnpackQuad<F, 5>(quants, tile);
+    UnpackQuad<F, 6>(quants, tile);
+    UnpackQuad<F, 7>(quants, tile);
+    __m256 v[4];
+    LoadScales<F, 0, 4>(panel, begin + b, 0, v);
+    StoreFloats(out->scale + b * 32, v);
+    if constexpr (F::kHalves) LoadScales<F, 0, 4>(panel, begin + b, 1, v);
+    if constexpr (F::kMin) LoadMins<F, 0, 4>(panel, begin + b, v);
+    if constexpr (F::kHalves || F::kMin) StoreFloats(out->other + b * 32, v);
+  }
+}
+
+// Rows, and the place of their sums.
+struct Tile {
+  const int8_t* q;
+  int64_t ldq;
+  const ActivationBlock* blocks;
+  int64_t ld_blocks;
+  float* y;
+  int64_t ldy;
+  int columns;  // that exist from y on; a vector beyond is not touched
+};
+
+template <typename F>
+INLINE __m256i Offset(const ActivationBlock& a, int half) {
+  __m256i v = _mm256_set1_epi32(half == 1 || !F::kHalves ? a.offset : a.low_offset);
+  if (half == 1) v = _mm256_sub_epi32(v, _mm256_set1_epi32(a.low_offset));
+  return _mm256_slli_epi32(v, F::kZeroShift);
+}
+
+// vpmaddubsw gives int16 sums of two products; how many quads of them fit int16:
+// 4 bits: 8 (30,480), 5 bits: 4 (31,496), 6 bits: 2 (32,004). 8 bits: one product pair of
+// |w| <= 128 (32,512), so each is widened at once.
+template <typename F>
+constexpr int kQuadsPerSum = F::kBits == 4   ? 8
+                             : F::kBits == 5 ? 4
+                             : F::kBits == 6 ? 2
+                                             : 1;
+
+// Keeps g++ from re-associating integer sums: it collects the products of a whole block first and
+// spills nearly all of them (half the speed).
+INLINE void Pin(__m256i& v) { __asm__("" : "+x"(v)); }
+
+// Adds quad Q to the sums of R rows.
+template <typename F, int R, int Q, int V, typename Source>
+INLINE void AddQuad(const Source& source, const uint8_t* block, const int8_t* q, int64_t ldq,
+                    __m256i (*pairs)[V], __m256i (*sum)[V]) {
+  constexpr int kStep = kQuadsPerSum<F>;
+  constexpr int kPartQuads = F::kHalves ? 4 : 8;
+  const __m256i one = _mm256_set1_epi16(1);
+  __m256i w[V];
+  source.template Quad<Q>(block, w);
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+    int word;
+    __builtin_memcpy(&word, q + r * ldq + Q * 4, sizeof word);
+    const __m256i x = _mm256_set1_epi32(word);
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      __m256i p;
+      if constexpr (F::kBits == 8) {
+        p = _mm256_maddubs_epi16(_mm256_abs_epi8(w[v]), _mm256_sign_epi8(x, w[v]));
+      } else {
+        p = _mm256_maddubs_epi16(w[v], x);
+      }
+      pairs[r][v] = Q % kStep == 0 ? p : _mm256_add_epi16(pairs[r][v], p);
+      Pin(pairs[r][v]);
+      if constexpr (Q % kStep == kStep - 1) {
+        const __m256i wide = _mm256_madd_epi16(pairs[r][v], one);
+        sum[r][v] = Q % kPartQuads < kStep ? wide : _mm256_add_epi32(sum[r][v], wide);
+        Pin(sum[r][v]);
+      }
+    }
+  }
+}
+
+// `count` blocks of R rows. The sums start at zero or, continues, from y.
+template <typename F, int R, typename Source>
+inline void RunTile(const Source& source, int64_t count, const Tile& t, bool continues) {
+  constexpr int V = Source::kVectors;
+  constexpr int kParts = F::kHalves ? 2 : 1;
+  __m256 acc[R][V];
+  LoadSums<R, V>(t.y, t.ldy, t.columns, continues, acc);
+  for (int64_t b = 0; b < count; ++b) {
+    const uint8_t* block = source.Block(b);
+    const int8_t* q = t.q + b * kBlockK;
+    const ActivationBlock* a = t.blocks + b;
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      __m256i pairs[R][V];
+      __m256i sum[R][V];
+      if (part == 0) {
+        AddQuad<F, R, 0, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 1, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 2, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 3, V>(source, block, q, t.ldq, pairs, sum);
+      }
+      if (part == kParts - 1) {
+        AddQuad<F, R, 4, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 5, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 6, V>(source, block, q, t.ldq, pairs, sum);
+        AddQuad<F, R, 7, V>(source, block, q, t.ldq, pairs, sum);
+      }
+      __m256 scale[V];
+      source.Scale(b, part, scale);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m256 s = _mm256_set1_ps(a[r * t.ld_blocks].scale);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+          __m256i n = sum[r][v];
+          if constexpr (F::kZero != 0 && F::kBits != 8) {
+            n = _mm256_add_epi32(n, Offset<F>(a[r * t.ld_blocks], part));
+          }
+          if constexpr (F::kZero == 0 && F::kBits == 8) {  // the products are of u - 128
+            const __m256i offset = _mm256_set1_epi32(a[r * t.ld_blocks].offset);
+            n = _mm256_sub_epi32(n, _mm256_slli_epi32(offset, 4));
+          }
+          acc[r][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(n), _mm256_mul_ps(scale[v], s), acc[r][v]);
+        }
+      }
+    }
+    if constexpr (F::kMin) {
+      __m256 min[V];
+      source.Min(b, min);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m256 s = _mm256_set1_ps(a[r * t.ld_blocks].scaled_sum);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) acc[r][v] = _mm256_fmadd_ps(min[v], s, acc[r][v]);
+      }
+    }
+  }
+  StoreSums<R, V>(t.y, t.ldy, t.columns, acc);
+}
+
+// Weights are unpacked in registers, tile by tile, for few rows: in tiles of 32 columns (one pass
+// over memory, few rows) or of 16 (as many rows as fit). Beyond, a pass that unpacks them pays.
+// Measured on Zen 4; 8-bit weights need the least unpacking.
+constexpr int kWideTileRows = 4;
+template <typename F>
+constexpr int kWideRowsMax = F::kBits == 8   ? 4
+                             : F::kBits == 6 ? 16
+                                             : 8;
+template <typename F>
+constexpr int kDirectRowsMax = F::kBits == 8 ? 48 : 0;
+
+// Rows of a tile. Types that widen their sums inside a block need registers for both widths.
+template <typename F>
+constexpr int kRowsMax = F::kBits == 8 || F::kBits == 6 ? 4 : 6;
+
+template <typename F, int R, typename Source>
+void RunRows(Source source, int64_t count, Tile t, int rows, bool continues) {
+  constexpr int kTileRows = Source::kVectors == 4 ? kWideTileRows : kRowsMax<F>;
+  while (rows > 0) {
+    const int r = TileRows(rows, kTileRows);
+    if (r == R) {
+      RunTile<F, R>(source, count, t, continues);
+      source.StopFetching();
+      t.q += r * t.ldq;
+      t.blocks += r * t.ld_blocks;
+      t.y += r * t.ldy;
+      rows -= r;
+    } else {
+      if constexpr (R > 1) return RunRows<F, R - 1>(source, count, t, rows, continues);
+    }
+  }
+}
+
+template <typename F>
+void QuantizedPanel(const PanelCall& c) {
+  const int64_t count = c.k / kBlockK;
+  Tile t = {c.q, c.k, c.blocks, count, c.y, c.ldy, c.columns};
+  if (c.rows <= kWideRowsMax<F>) {
+    return RunRows<F, kWideTileRows>(PackedSource<F, 0, 4>{c.panel}, count, t, c.rows, false);
+  }
+  if constexpr (kDirectRowsMax<F> > 0) {
+    if (c.rows <= kDirectRowsMax<F>) {
+      RunRows<F, kRowsMax<F>>(PackedSource<F, 0, 2>{c.panel}, count, t, c.rows, false);
+      if (c.columns <= 16) return;
+      t.y += 16;
+      t.columns -= 16;
+      return RunRows<F, kRowsMax<F>>(PackedSource<F, 2, 2>{c.panel}, count, t, c.rows, false);
+    }
+  }
+  Unpacked u;
+  for (int64_t b = 0; b < count; b += kBlocksUnpacked) {
+    const int n = static_cast<int>(count - b < kBlocksUnpacked ? count - b : kBlocksUnpacked);
+    Unpack<F>(c.panel, b, n, &u);
+    t.q = c.q + b * kBlockK;
+    t.blocks = c.blocks + b;
+    for (int half = 0; half < 2 && c.columns > half * 16; ++half) {
+      t.y = c.y + half * 16;
+      t.columns = c.columns - half * 16;
+      UnpackedSource<F> source = {u.tile + half * 64, u.scale + half * 16, u.other + half * 16,
+                                  nullptr};
+      if (half == 0) source.ahead = c.panel + (b + n) / F::kGroup * F::kGroupBytes;
+      RunRows<F, kRowsMax<F>>(source, n, t, c.rows, b > 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cairn
