@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -17,6 +18,9 @@ constexpr uint32_t kCategoricalStream = 0;
 constexpr uint32_t kXtcStream = 1;
 // Of the logits' scale: 0 times an infinite one, for the largest logit, would be NaN.
 constexpr float kScaleMax = 1e30f;
+// top_p looks at so many of the best tokens before it bins all of them.
+constexpr size_t kTopPFirst = 64;
+constexpr size_t kBins = (0x3f800000 >> 19) + 1;  // weights are at most 1
 
 float Sane(float logit) {
   if (!(logit == logit)) return kMinusInfinity;
@@ -192,7 +196,47 @@ bool CutAtShare(double total, double top_p, SamplerScratch& s) {
   return false;
 }
 
-// The candidates after top_k and top_p, best first, of `top_k` < vocab or top_p < 1.
+// Weights of about one size: exponent and four bits of the mantissa.
+size_t Bin(float weight) { return std::bit_cast<uint32_t>(weight) >> 19; }
+
+bool Better(std::span<const float> logits, Token a, Token b) {
+  const float x = Sane(logits[a]), y = Sane(logits[b]);
+  return x > y || (x == y && a < b);
+}
+
+// top_p where many tokens share the weight, without sorting them: whole bins of weights from the
+// top, then the best of the bin in which the share is reached. Candidates by id.
+void SelectShareByBins(std::span<const float> logits, double top_p, SamplerScratch& s) {
+  std::fill(s.bin_sums.begin(), s.bin_sums.end(), 0.0);
+  for (size_t t = 0; t < logits.size(); ++t)
+    s.bin_sums[Bin(s.all_weights[t])] += static_cast<double>(s.all_weights[t]);
+  double total = 0, above = 0;
+  for (size_t b = s.bin_sums.size(); b-- > 0;) total += s.bin_sums[b];
+  size_t cut = s.bin_sums.size() - 1;
+  while (cut > 0 && above + s.bin_sums[cut] < top_p * total) above += s.bin_sums[cut--];
+  s.ids.clear();
+  for (size_t t = 0; t < logits.size(); ++t)
+    if (Bin(s.all_weights[t]) == cut) s.ids.push_back(static_cast<Token>(t));
+  std::sort(s.ids.begin(), s.ids.end(), [&](Token a, Token b) { return Better(logits, a, b); });
+  size_t last = 0;  // of the bin's best that are kept
+  for (; last + 1 < s.ids.size(); ++last) {
+    above += static_cast<double>(s.all_weights[s.ids[last]]);
+    if (above >= top_p * total) break;
+  }
+  const Token worst = s.ids[last];
+  s.ids.clear();
+  s.weights.clear();
+  for (size_t t = 0; t < logits.size(); ++t) {
+    const float w = s.all_weights[t];
+    const size_t bin = Bin(w);
+    const Token token = static_cast<Token>(t);
+    if (bin < cut || (bin == cut && Better(logits, worst, token))) continue;
+    s.ids.push_back(token);
+    s.weights.push_back(static_cast<double>(w));
+  }
+}
+
+// The candidates after top_k and top_p, of `top_k` < vocab or top_p < 1.
 void SelectCandidates(std::span<const float> logits, size_t top_k, double top_p, Weighing weighing,
                       SamplerScratch& s) {
   if (top_k < logits.size()) {
@@ -202,12 +246,10 @@ void SelectCandidates(std::span<const float> logits, size_t top_k, double top_p,
     return;
   }
   WeighAll(logits, weighing, s);
-  const double total = Total(logits.size(), s);
-  for (size_t count = 64;; count *= 8) {  // rarely more than one round
-    SelectTop(logits, std::min(count, logits.size()), s.ids);
-    WeighCandidates(logits, weighing, s);
-    if (CutAtShare(total, top_p, s) || s.ids.size() == logits.size()) return;
-  }
+  SelectTop(logits, std::min(kTopPFirst, logits.size()), s.ids);
+  WeighCandidates(logits, weighing, s);
+  if (CutAtShare(Total(logits.size(), s), top_p, s) || s.ids.size() == logits.size()) return;
+  SelectShareByBins(logits, top_p, s);
 }
 
 // All tokens whose weight is at least `floor` and not 0, by id.
@@ -299,7 +341,8 @@ SamplerScratch::SamplerScratch(int vocab_size, CpuLevel cpu_level)
       logits(vocab_size),
       counts(vocab_size),
       all_weights(vocab_size),
-      block_sums((vocab_size + kExpBlock - 1) / kExpBlock) {
+      block_sums((vocab_size + kExpBlock - 1) / kExpBlock),
+      bin_sums(kBins) {
   ids.reserve(2 * static_cast<size_t>(vocab_size) + 1);  // SelectTop's window
   weights.reserve(static_cast<size_t>(vocab_size));
 }
@@ -363,10 +406,7 @@ double CounterUniform(uint64_t seed, uint64_t position, uint32_t stream) {
 }
 
 void SelectTop(std::span<const float> logits, size_t count, std::vector<Token>& ids) {
-  auto better = [&](Token a, Token b) {
-    const float x = Sane(logits[a]), y = Sane(logits[b]);
-    return x > y || (x == y && a < b);
-  };
+  auto better = [&](Token a, Token b) { return Better(logits, a, b); };
   ids.clear();
   if (count == 0) return;
   // A window of the best so far: once it holds 2 * count ids it is cut to the best `count`, whose

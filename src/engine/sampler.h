@@ -56,6 +56,7 @@ struct SamplerScratch {
   std::vector<double> weights;     // of the candidates
   std::vector<float> all_weights;  // [vocab]
   std::vector<float> block_sums;   // [vocab / 256, up]
+  std::vector<double> bin_sums;    // of weights by size
 };
 
 // REQUIRES: logits not empty; params set.

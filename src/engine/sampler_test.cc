@@ -155,17 +155,34 @@ TEST(Sample, FiltersKeepWhatTheyName) {
   EXPECT_EQ(kept({.xtc_probability = 1.0f, .xtc_threshold = 0.5f}), (std::set<Token>{0, 1, 2, 3}));
 }
 
+// Peaked: a few best tokens reach the share; flat: thousands do; equal: ties by the lower id.
 TEST(Sample, TopPOverALargeVocabularyEqualsASort) {
-  const std::vector<float> logits = RandomLogits(20000, 11);
-  SamplingParams p{.temperature = 0.7f, .top_p = 0.5f};
-  std::vector<Token> order;
-  SelectTop(logits, logits.size(), order);
-  double total = 0, share = 0;
-  for (Token t : order) total += std::exp((logits[t] - logits[order[0]]) / 0.7);
-  size_t count = 0;
-  while (share < 0.5 * total) share += std::exp((logits[order[count++]] - logits[order[0]]) / 0.7);
-  const std::set<Token> allowed(order.begin(), order.begin() + count + 1);
-  for (auto& [t, n] : Histogram(logits, p, 300)) EXPECT_TRUE(allowed.count(t)) << t;
+  for (const float spread : {1.0f, 0.1f, 0.0f}) {
+    std::vector<float> logits = RandomLogits(20000, 11);
+    for (float& l : logits) l *= spread;
+    logits[9] = kNan;
+    const SamplingParams p{.temperature = 0.7f, .top_p = 0.5f};
+    std::vector<Token> order;
+    SelectTop(logits, logits.size() - 1, order);
+    double total = 0, share = 0;
+    auto weight = [&](Token t) { return std::exp((logits[t] - logits[order[0]]) / 0.7); };
+    for (Token t : order) total += weight(t);
+    size_t count = 0;
+    while (share < 0.5 * total) share += weight(order[count++]);
+    // One more: the share may be reached exactly, up to rounding.
+    const std::set<Token> allowed(order.begin(), order.begin() + count + 1);
+    std::set<Token> seen;
+    for (auto& [t, n] : Histogram(logits, p, 3000)) {
+      EXPECT_TRUE(allowed.count(t)) << t;
+      seen.insert(t);
+    }
+    // Draws that miss the last tenth of the candidates: (1 - share of it)^3000.
+    const std::set<Token> last(order.begin() + count * 9 / 10, order.begin() + count);
+    if (count > 100) {
+      EXPECT_TRUE(
+          std::any_of(last.begin(), last.end(), [&](Token t) { return seen.count(t) > 0; }));
+    }
+  }
 }
 
 // The definition: weights one by one, their sums by blocks of 256 over 16 lanes, then a search.
@@ -174,14 +191,16 @@ TEST(Sample, AllLevelsChooseByTheDefinition) {
   logits[3] = kNan, logits[5] = -kInf;
   for (const float temperature : {0.01f, 0.8f, 30.0f, 1e-42f, 7.0f}) {
     if (temperature == 7.0f) logits[4] = logits[4999] = kInf;  // last: all others weigh 0
-    const float scale = std::min(1 / temperature, 1e30f), max = std::numeric_limits<float>::max();
+    const float scale = std::min(1 / temperature, 1e30f);
+    auto sane = [](float l) { return std::isnan(l) ? -kInf : std::min(l, 0x1.fffffep+127f); };
+    float max = -kInf;
+    for (const float l : logits) max = std::max(max, sane(l));
     std::vector<double> sums;
     std::vector<float> w;
     for (size_t begin = 0; begin < logits.size(); begin += 256) {
       float lanes[16] = {};
       for (size_t t = begin; t < std::min<size_t>(begin + 256, logits.size()); ++t) {
-        const float l = std::isnan(logits[t]) ? -kInf : std::min(logits[t], max);
-        w.push_back(ExpF((l - max) * scale));
+        w.push_back(ExpF((sane(logits[t]) - max) * scale));
         lanes[t % 16] += w.back();
       }
       for (int fold = 8; fold > 0; fold /= 2)

@@ -8,8 +8,8 @@
 namespace cairn {
 namespace {
 
-const VectorOpsLevel& Level(const KernelContext& ctx) {
-  switch (ctx.level) {
+const VectorOpsLevel& Level(CpuLevel level) {
+  switch (level) {
     case CpuLevel::kScalar:
       return kVectorOpsRef;
     case CpuLevel::kAvx2:
@@ -19,6 +19,7 @@ const VectorOpsLevel& Level(const KernelContext& ctx) {
   }
   return kVectorOpsRef;
 }
+const VectorOpsLevel& Level(const KernelContext& ctx) { return Level(ctx.level); }
 
 HeadsIn In(const float* x, int64_t ld, int64_t head_stride, int row) {
   return {x + row * ld, ld, head_stride};
@@ -112,6 +113,11 @@ void DeltaGates(const KernelContext& ctx, const float* a, int64_t lda, const flo
     Level(ctx).delta_gates(a + begin * lda, lda, b + begin * ldb, ldb, a_neg, dt_bias, end - begin,
                            heads, g + int64_t{begin} * heads, beta + int64_t{begin} * heads);
   });
+}
+
+void ExpWeights(CpuLevel level, const float* x, int64_t n, float max, float scale, float* w,
+                float* block_sums) {
+  Level(level).exp_weights(x, n, max, scale, w, block_sums);
 }
 
 }  // namespace cairn

@@ -57,6 +57,13 @@ void DeltaGates(const KernelContext& ctx, const float* a, int64_t lda, const flo
                 const float* a_neg, const float* dt_bias, int rows, int heads, float* g,
                 float* beta);
 
+// w[i] = Exp((min(x[i], the largest float) - max) * scale), +0 where x[i] is NaN; block_sums[b] =
+// sum of w over elements 256 b .. 256 b + 255 by the 16-lane rule, [n / 256, up]. For sampling: one
+// thread, one row.
+inline constexpr int64_t kExpBlock = 256;
+void ExpWeights(CpuLevel level, const float* x, int64_t n, float max, float scale, float* w,
+                float* block_sums);
+
 // One value each; equal in bits to a lane of the vector forms.
 float ExpF(float x);
 float LogF(float x);

@@ -105,6 +105,22 @@ void DeltaGateRows(const float* a, int64_t lda, const float* b, int64_t ldb, con
   }
 }
 
+void ExpWeightBlocks(const float* x, int64_t n, float max, float scale, float* w,
+                     float* block_sums) {
+  const F32x16 minus_inf = Set(-__builtin_inff()), largest = Set(0x1.fffffep+127f);
+  for (int64_t begin = 0; begin < n; begin += 256) {
+    F32x16 sum = Zero();
+    ForLanes(n - begin < 256 ? n - begin : 256, [&](auto lanes, int64_t i) {
+      // In this order of operands NaN becomes -inf, whose Exp is +0.
+      const F32x16 sane = Min(Max(lanes.load(x + begin + i), minus_inf), largest);
+      const F32x16 weight = Exp(Mul(Sub(sane, Set(max)), Set(scale)));
+      lanes.store(w + begin + i, weight);
+      sum = lanes.fma(weight, Set(1.0f), sum);
+    });
+    block_sums[begin / 256] = ReduceAdd(sum);
+  }
+}
+
 constexpr VectorOpsLevel kVectorOps = {
     .rms_norm = RmsNorm,
     .l2_norm = L2Norm,
@@ -114,6 +130,7 @@ constexpr VectorOpsLevel kVectorOps = {
     .add_bias = AddBiasRows,
     .sigmoid_gate = SigmoidGate,
     .delta_gates = DeltaGateRows,
+    .exp_weights = ExpWeightBlocks,
 };
 
 }  // namespace

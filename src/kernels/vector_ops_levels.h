@@ -31,6 +31,8 @@ struct VectorOpsLevel {
   // a, b [rows] at strides lda, ldb; g, beta [rows, heads].
   void (*delta_gates)(const float* a, int64_t lda, const float* b, int64_t ldb, const float* a_neg,
                       const float* dt_bias, int rows, int heads, float* g, float* beta);
+  void (*exp_weights)(const float* x, int64_t n, float max, float scale, float* w,
+                      float* block_sums);
 };
 
 extern const VectorOpsLevel kVectorOpsRef;

@@ -357,6 +357,32 @@ TEST(VectorOps, ScalarFunctionsEqualALaneOfTheVectorForms) {
   EXPECT_NEAR(LogF(10.0f), 2.302585f, 1e-6f);
 }
 
+TEST(VectorOps, ExpWeightsAndTheirBlockSumsAreEqualOnEveryLevel) {
+  for (const int64_t n : {1, 15, 16, 255, 256, 257, 700, 1024}) {
+    std::vector<float> x(n);
+    for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>((i * 7919) % 1009) * 0.05f - 30.0f;
+    x[n / 2] = std::numeric_limits<float>::quiet_NaN();
+    x[n / 3] = -std::numeric_limits<float>::infinity();
+    for (const CpuLevel level : SupportedCpuLevels()) {
+      std::vector<float> w(n + 1, -7.0f), sums((n + 255) / 256 + 1, -7.0f);
+      ExpWeights(level, x.data(), n, 20.45f, 0.7f, w.data(), sums.data());
+      for (int64_t begin = 0; begin < n; begin += 256) {
+        float lanes[16] = {};
+        for (int64_t i = begin; i < std::min(begin + 256, n); ++i) {
+          const float expect = std::isnan(x[i]) ? 0.0f : ExpF((x[i] - 20.45f) * 0.7f);
+          EXPECT_EQ(w[i], expect) << i;
+          lanes[i % 16] += expect;
+        }
+        for (int fold = 8; fold > 0; fold /= 2)
+          for (int j = 0; j < fold; ++j) lanes[j] += lanes[j + fold];
+        EXPECT_EQ(sums[begin / 256], lanes[0]) << n;
+      }
+      EXPECT_EQ(w[n], -7.0f);
+      EXPECT_EQ(sums[(n + 255) / 256], -7.0f);
+    }
+  }
+}
+
 TEST(VectorOps, NormOfZerosIsZero) {
   ThreadPool pool(1);
   for (CpuLevel level : SupportedCpuLevels()) {
