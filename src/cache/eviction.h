@@ -18,6 +18,18 @@
 
 namespace cairn {
 
+struct ValueItem;
+struct TreeNode;
+
+// Decides in the place of CachePolicy::kValue: for a program that knows more than a cache can, such
+// as the simulator's bound.
+class VictimChooser {
+ public:
+  virtual ~VictimChooser() = default;
+  // The node that goes, of `items` (not empty, in no particular but a deterministic order).
+  virtual TreeNode* Choose(std::span<const ValueItem* const> items) = 0;
+};
+
 // What a position of a prompt is, for CachePolicy::kLruType.
 enum class PathType : uint8_t { kAssistant, kUser, kSystem };  // in the order they are evicted
 inline constexpr int kPathTypes = 3;

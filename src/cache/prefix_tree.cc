@@ -131,11 +131,26 @@ TreeNode* PrefixTree::FindOrAddRoot(std::string_view salt) {
   return roots_.emplace(std::string(salt), std::make_unique<TreeNode>()).first->second.get();
 }
 
+void PrefixTree::AddLease(TreeNode* node) {
+  ++node->leases;
+  for (; node != nullptr; node = node->parent) {
+    ++node->live;
+    Requeue(node);
+  }
+}
+
+void PrefixTree::RemoveLease(TreeNode* node) {
+  --node->leases;
+  for (; node != nullptr; node = node->parent) {
+    --node->live;
+    Requeue(node);
+  }
+}
+
 Lease PrefixTree::MakeLease(TreeNode* node) {
   auto record = std::make_unique<LeaseRecord>();
   record->node = node;
-  ++node->leases;
-  UpdateLeaf(node);
+  AddLease(node);
   leases_.push_back(record.get());
   return Lease(this, std::move(record));
 }
@@ -145,28 +160,31 @@ Lease PrefixTree::Acquire(const Match& match, std::string_view salt) {
   if (match.node == nullptr) return AcquireRoot(salt);
   TreeNode* node = const_cast<TreeNode*>(match.node);  // the tree is ours to change
   if (match.restore_point < node->end()) node = Split(node, match.restore_point);
+  ++request_clock_;
+  RecordUse(node);
   Touch(node);
-  return MakeLease(node);
+  Lease lease = MakeLease(node);
+  lease.record_->lineage = node->lineage + (node->children.size() > 1 ? 0 : 1);
+  return lease;
 }
 
-Lease PrefixTree::AcquireRoot(std::string_view salt) { return MakeLease(FindOrAddRoot(salt)); }
+Lease PrefixTree::AcquireRoot(std::string_view salt) {
+  ++request_clock_;
+  return MakeLease(FindOrAddRoot(salt));
+}
 
 void PrefixTree::ReleaseLease(LeaseRecord& record) {
   reserved_states_ -= record.reserved_marks.size();
   reserved_blocks_ -= record.reserved_blocks;
   std::erase(leases_, &record);
-  TreeNode* node = record.node;
-  --node->leases;
-  UpdateLeaf(node);
-  Tidy(node);
+  RemoveLease(record.node);
+  Tidy(record.node);
 }
 
 void PrefixTree::MoveLease(LeaseRecord& record, TreeNode* node) {
   TreeNode* before = std::exchange(record.node, node);
-  ++node->leases;
-  UpdateLeaf(node);
-  --before->leases;
-  UpdateLeaf(before);
+  AddLease(node);
+  RemoveLease(before);
   Tidy(before);
 }
 
@@ -288,6 +306,7 @@ PublishResult PrefixTree::Publish(Lease& lease, std::span<const Token> tokens,
   if (need.states > 0) SetState(node, std::move(state));
   node->kinds |= kinds;
   node->type = type;
+  node->lineage = std::max(node->lineage, record.lineage);
   MoveLease(record, node);
   Touch(node);
   if (kinds & kMarkEnd) SupersedeEnd(node);

@@ -40,6 +40,8 @@
 #include "cache/eviction.h"
 #include "cache/marks.h"
 #include "cache/miss_reason.h"
+#include "cache/reuse_model.h"
+#include "cache/value_queue.h"
 #include "state/block_pool.h"
 #include "state/sequence_state.h"
 #include "state/state_layout.h"
@@ -96,7 +98,7 @@ struct NodeInfo {
   MarkKinds kinds;                // of its state; 0 if it has none
   bool has_state;
   bool salted;           // under a root with a cache salt, which itself is never shown
-  uint64_t freed_bytes;  // its state, and the blocks that no other node references
+  uint64_t freed_bytes;  // what would be free if it was dropped or evicted now
   uint64_t last_use;     // a counter of uses, not a time
   size_t children;
   int leases;  // live sequences whose position is this node's end
@@ -222,6 +224,8 @@ class PrefixTree {
   Position Walk(const TreeNode* from, std::span<const Token> tokens) const;
   std::vector<BlockRef> PathBlocks(const TreeNode* node) const;
   Lease MakeLease(TreeNode* node);
+  void AddLease(TreeNode* node);
+  void RemoveLease(TreeNode* node);
   void ReleaseLease(LeaseRecord& record);
   void MoveLease(LeaseRecord& record, TreeNode* node);
   bool IsHeld(const BlockRef& block) const;
@@ -251,13 +255,16 @@ class PrefixTree {
   void Remove(TreeNode* node);
   void HoldBlock(const BlockRef& block);
   void LetGoBlock(const BlockRef& block);
-  void UpdateLeaf(TreeNode* node);
+  void Requeue(TreeNode* node);
+  void Unqueue(TreeNode* node);
 
   // prefix_tree_evict.cc
   bool MakeRoom(uint64_t bytes_more, const Candidate& candidate);
   bool CouldFit(uint64_t bytes_more, const std::optional<Candidate>& candidate) const;
   bool EvictNext(const std::optional<Candidate>& candidate);
   bool EvictIdle();
+  bool EvictValue(const std::optional<Candidate>& candidate);
+  void EvictLeaf(TreeNode* leaf);
   bool EvictPath();
   TreeNode* OldestIdleLeaf() const;
   void TakeState(TreeNode* node);
@@ -265,9 +272,23 @@ class PrefixTree {
   std::vector<LivePath> LivePaths(const std::optional<Candidate>& candidate) const;
   std::optional<LiveVictim> ChooseLive(const std::optional<Candidate>& candidate) const;
 
+  // prefix_tree_value.cc
+  bool MayGo(const TreeNode* node) const;
+  ReuseClass ClassOf(const TreeNode* node) const;
+  double SavedCost(const TreeNode* node) const;
+  uint64_t FreedBytes(const TreeNode* node) const;
+  ValueItem ItemOf(TreeNode* node) const;
+  void RequeueBehind(TreeNode* node);
+  void RecordUse(TreeNode* restored);
+  void RecordEviction(const TreeNode* node);
+  double LiveValue(const LiveVictim& victim) const;
+  double IdleValue(TreeNode* node) const;
+  TreeNode* ChooseValue(bool leaves_only) const;
+
   // prefix_tree_admin.cc
   std::vector<TreeNode*> AllNodes() const;  // parents before children, roots included
   TreeNode* FindNode(uint64_t id) const;
+  void CheckQueued(const TreeNode* node) const;
   Status CheckPin(TreeNode* node) const;
   uint64_t PinnedBytes(std::span<TreeNode* const> pins) const;
 
@@ -282,6 +303,9 @@ class PrefixTree {
   std::vector<TreeNode*> pins_;
   // Leaves without a lease, oldest use first, by type.
   std::array<std::set<std::pair<uint64_t, TreeNode*>>, kPathTypes> idle_leaves_;
+  ReuseModel reuse_;   // with CachePolicy::kValue
+  ValueQueue values_;  // what may go, but for live paths
+  uint64_t request_clock_ = 0;
   uint64_t use_clock_ = 0, next_id_ = 1, version_ = 0;
   EvictionCounts evictions_;
   bool damaged_ = false;

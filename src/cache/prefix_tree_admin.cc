@@ -39,10 +39,7 @@ std::vector<NodeInfo> PrefixTree::List() const {
     info.kinds = node->kinds;
     info.has_state = node->has_state();
     info.salted = root != unsalted;
-    info.freed_bytes = node->has_state() ? buffer_bytes_ : 0;
-    for (const BlockRef& block : node->blocks) {
-      if (block_holds_[block.index()] == 1) info.freed_bytes += block_bytes_;
-    }
+    info.freed_bytes = FreedBytes(node);
     info.last_use = node->last_use;
     info.children = node->children.size();
     info.leases = node->leases;
@@ -131,7 +128,7 @@ Status PrefixTree::Pin(uint64_t id) {
   RETURN_IF_ERROR(CheckPin(node));
   node->pinned = true;
   pins_.push_back(node);
-  UpdateLeaf(node);
+  Requeue(node);
   return {};
 }
 
@@ -141,16 +138,17 @@ Status PrefixTree::Unpin(uint64_t id) {
   if (!node->pinned) return {};
   node->pinned = false;
   std::erase(pins_, node);
-  UpdateLeaf(node);
+  Requeue(node);
   Tidy(node);
   return {};
 }
 
 void PrefixTree::Clear() {
   for (LeaseRecord* record : leases_) {
-    --record->node->leases;
-    while (!record->node->is_root()) record->node = record->node->parent;
-    ++record->node->leases;
+    TreeNode* root = record->node;
+    while (!root->is_root()) root = root->parent;
+    RemoveLease(std::exchange(record->node, root));
+    AddLease(root);
   }
   const std::vector<TreeNode*> nodes = AllNodes();
   for (size_t i = nodes.size(); i-- > 0;) {  // children before parents: no deep recursion
@@ -185,6 +183,17 @@ void PrefixTree::Abandon() noexcept {
   damaged_ = false;
 }
 
+void PrefixTree::CheckQueued(const TreeNode* node) const {
+  if (!node->queued) return;
+  if (options_.policy == CachePolicy::kValue) {
+    CHECK(node->value_key.last_request == node->last_request && node->value_key.id == node->id);
+    CHECK(values_.Get(node->value_key).saved == SavedCost(node));
+    CHECK(values_.Get(node->value_key).is_leaf == node->is_leaf());
+  } else {
+    CHECK(node->queued_use == node->last_use && node->queued_type == node->type);
+  }
+}
+
 void PrefixTree::CheckInvariants() const {
   std::unordered_map<uint32_t, uint32_t> holds;
   std::unordered_map<const TreeNode*, int> leases;
@@ -198,6 +207,9 @@ void PrefixTree::CheckInvariants() const {
   }
   for (const TreeNode* node : AllNodes()) {
     CHECK(node->leases == leases[node]);
+    int live = node->leases;
+    for (const auto& child : node->children) live += child->live;
+    CHECK(node->live == live);
     for (size_t i = 0; i < node->children.size(); ++i) {
       const TreeNode* child = node->children[i].get();
       CHECK(child->parent == node && child->begin == node->end());
@@ -209,7 +221,7 @@ void PrefixTree::CheckInvariants() const {
     leaves += node->is_leaf();
     queued += node->queued;
     pinned += node->pinned;
-    CHECK(node->queued == (node->is_leaf() && node->leases == 0 && !node->pinned));
+    CHECK(node->queued == MayGo(node));
     CHECK(node->pinned == (std::find(pins_.begin(), pins_.end(), node) != pins_.end()));
     CHECK(!node->pinned || node->has_state() || layout_.trimmable());
     if (node->is_root()) {
@@ -224,7 +236,7 @@ void PrefixTree::CheckInvariants() const {
     CHECK(std::is_sorted(node->taken.begin(), node->taken.end()));
     CHECK(node->taken.empty() ||
           (node->taken.front() > node->begin && node->taken.back() <= node->end()));
-    CHECK(!node->queued || (node->queued_use == node->last_use && node->queued_type == node->type));
+    CheckQueued(node);
     // On layouts that cannot be trimmed, nothing is kept that can never be restored, and nothing
     // is in pieces that need not be.
     if (layout_.trimmable() || node->has_state() || node->leases > 0) continue;
@@ -232,7 +244,8 @@ void PrefixTree::CheckInvariants() const {
   }
   CHECK(states == state_count_ && leaves == leaf_count_ && holds.size() == block_count_);
   for (const auto& [index, count] : holds) CHECK(block_holds_[index] == count);
-  CHECK(queued == idle_leaves_[0].size() + idle_leaves_[1].size() + idle_leaves_[2].size());
+  CHECK(queued ==
+        values_.size() + idle_leaves_[0].size() + idle_leaves_[1].size() + idle_leaves_[2].size());
   CHECK(pinned == pins_.size());
   CHECK(reserved_states == reserved_states_ && reserved_blocks == reserved_blocks_);
   CHECK(bytes() + reserved_bytes() <= options_.bytes_max);

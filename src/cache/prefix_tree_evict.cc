@@ -39,6 +39,7 @@ TreeNode* PrefixTree::OldestIdleLeaf() const {
 }
 
 void PrefixTree::TakeState(TreeNode* node) {
+  RecordEviction(node);
   FreeState(node);
   node->taken.push_back(node->end());
   ++evictions_.bytes;
@@ -60,15 +61,20 @@ bool PrefixTree::EvictIdle() {
     TakeState(nodes[inner->deeper]);
     return true;
   }
-  TreeNode* parent = leaf->parent;
-  Remove(leaf);
-  Tidy(parent);
-  ++evictions_.bytes;
+  EvictLeaf(leaf);
   return true;
 }
 
+void PrefixTree::EvictLeaf(TreeNode* leaf) {
+  TreeNode* parent = leaf->parent;
+  RecordEviction(leaf);
+  Remove(leaf);
+  Tidy(parent);
+  ++evictions_.bytes;
+}
+
 bool PrefixTree::EvictPath() {
-  TreeNode* leaf = OldestIdleLeaf();
+  TreeNode* leaf = options_.policy == CachePolicy::kValue ? ChooseValue(true) : OldestIdleLeaf();
   if (leaf == nullptr) return false;
   const uint64_t use = leaf->last_use;
   while (true) {
@@ -169,7 +175,25 @@ bool PrefixTree::CouldFit(uint64_t bytes_more, const std::optional<Candidate>& c
   return kept <= options_.bytes_max && bytes_more <= options_.bytes_max - kept;
 }
 
+// The least valuable of all, a live path's closest pair included.
+bool PrefixTree::EvictValue(const std::optional<Candidate>& candidate) {
+  TreeNode* idle = ChooseValue(false);
+  const std::optional<LiveVictim> live = ChooseLive(candidate);
+  if (live && live->node != nullptr && (idle == nullptr || LiveValue(*live) < IdleValue(idle))) {
+    TakeState(live->node);
+    return true;
+  }
+  if (idle == nullptr) return false;
+  if (idle->is_leaf()) {
+    EvictLeaf(idle);
+  } else {
+    TakeState(idle);
+  }
+  return true;
+}
+
 bool PrefixTree::EvictNext(const std::optional<Candidate>& candidate) {
+  if (options_.policy == CachePolicy::kValue) return EvictValue(candidate);
   if (EvictIdle()) return true;
   const std::optional<LiveVictim> victim = ChooseLive(candidate);
   if (!victim || victim->node == nullptr) return false;

@@ -32,13 +32,19 @@ const Scenario kScenarios[] = {
     {"RecurrentOnlyTight", kRecurrentOnly, 10, 0, {}, CachePolicy::kLru},
     {"KvOnlyUnlimited", kKvOnly, 100000, 100000, {}, CachePolicy::kLru},
     {"KvOnlyTight", kKvOnly, 10, 30, 6, CachePolicy::kLru},
+    {"HybridTightByValue", kHybrid, 12, 30, {}, CachePolicy::kValue},
+    {"HybridVeryTightByValue", kHybrid, 3, 8, {}, CachePolicy::kValue},
+    {"HybridFewPathsByValue", kHybrid, 100000, 100000, 3, CachePolicy::kValue},
+    {"RecurrentOnlyTightByValue", kRecurrentOnly, 10, 0, {}, CachePolicy::kValue},
+    {"KvOnlyTightByValue", kKvOnly, 10, 30, 6, CachePolicy::kValue},
     {"Off", kHybrid, 0, 0, {}, CachePolicy::kLru},
 };
 
 // What happened, so that the test can say that it tested something.
 struct Seen {
   int64_t hits = 0, partial_blocks = 0, full_matches = 0, dropped = 0, finishes = 0, evicted = 0,
-          misses_after_eviction = 0, live_at_once = 0, pins = 0, pins_refused = 0;
+          misses_after_eviction = 0, live_at_once = 0, pins = 0, pins_refused = 0,
+          exact_evictions = 0;
 };
 
 class Fuzz {
@@ -61,7 +67,7 @@ class Fuzz {
         world_.tree.Clear();
         pins_.clear();
       } else if (what == 95) {
-        world_.tree.EvictOne();
+        EvictOne();
       } else if (what == 96 || what == 97) {
         PinOne();
       } else if (what == 98) {
@@ -223,6 +229,31 @@ class Fuzz {
     EXPECT_FALSE(world_.tree.Drop(next_unknown_id_++));
   }
 
+  // What goes is one listed thing, and frees what the list said; nothing in use or pinned goes.
+  void EvictOne() {
+    std::map<uint64_t, NodeInfo> before;
+    for (const NodeInfo& node : world_.tree.List()) before.emplace(node.id, node);
+    const uint64_t bytes = world_.tree.bytes();
+    if (!world_.tree.EvictOne()) return;
+    for (const NodeInfo& node : world_.tree.List()) {
+      const auto old = before.find(node.id);
+      // A node that lives on with its state, or never had one, is not what went.
+      if (node.has_state || !old->second.has_state) before.erase(old);
+    }
+    // What is gone: the victim, and stateless nodes that became one with their child.
+    std::vector<NodeInfo> victims;
+    for (const auto& [id, node] : before) {
+      if (node.has_state || (world_.layout.trimmable() && node.children == 0)) {
+        victims.push_back(node);
+      }
+    }
+    ASSERT_EQ(victims.size(), 1u);
+    EXPECT_FALSE(victims[0].pinned);
+    EXPECT_EQ(victims[0].leases, 0);
+    EXPECT_EQ(bytes - world_.tree.bytes(), victims[0].freed_bytes);
+    ++seen_.exact_evictions;
+  }
+
   void PinOne() {
     const std::vector<NodeInfo> nodes = world_.tree.List();
     EXPECT_EQ(world_.tree.Pin(next_unknown_id_++).code(), StatusCode::kNotFound);
@@ -295,6 +326,7 @@ TEST_P(PrefixTreeFuzz, EqualsTheOracle) {
     all.finishes += seen.finishes;
     all.evicted += seen.evicted;
     all.misses_after_eviction += seen.misses_after_eviction;
+    all.exact_evictions += seen.exact_evictions;
     all.pins += seen.pins;
     all.pins_refused += seen.pins_refused;
     all.live_at_once = std::max(all.live_at_once, seen.live_at_once);
@@ -313,6 +345,7 @@ TEST_P(PrefixTreeFuzz, EqualsTheOracle) {
   } else {
     EXPECT_GT(all.full_matches, 20);
   }
+  EXPECT_GT(all.exact_evictions, 20);
   if (scenario.paths_max != 1) {
     EXPECT_GT(all.pins, 20);
   }

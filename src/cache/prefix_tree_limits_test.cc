@@ -15,17 +15,40 @@ Tokens Text(uint32_t seed, int64_t count) {
   return RandomTokens(rng, count, 1000);
 }
 
-CacheOptions Limit(FakeLayout fake, uint64_t states, uint64_t blocks) {
+CacheOptions MakeLimit(FakeLayout fake, uint64_t states, uint64_t blocks) {
   const StateLayout layout = MakeLayout(fake);
   CacheOptions options;
+  options.policy = CachePolicy::kLru;
   options.bytes_max = states * layout.buffer_bytes() + blocks * layout.block_bytes();
   return options;
 }
 
 // What a server needs for a prompt of n tokens.
-CacheOptions LimitFor(FakeLayout fake, int64_t n) {
-  return Limit(fake, static_cast<uint64_t>(n / kS + 2), static_cast<uint64_t>(n / 64));
+CacheOptions MakeLimitFor(FakeLayout fake, int64_t n) {
+  return MakeLimit(fake, static_cast<uint64_t>(n / kS + 2), static_cast<uint64_t>(n / 64));
 }
+
+CacheOptions Limit(FakeLayout fake, uint64_t states, uint64_t blocks) {
+  return MakeLimit(fake, states, blocks);
+}
+CacheOptions LimitFor(FakeLayout fake, int64_t n) { return MakeLimitFor(fake, n); }
+
+// What holds under each policy.
+class PrefixTreeLimitsOfAnyPolicy : public testing::TestWithParam<CachePolicy> {
+ protected:
+  static CacheOptions With(CacheOptions options) {
+    options.policy = GetParam();
+    return options;
+  }
+  static CacheOptions Limit(FakeLayout fake, uint64_t states, uint64_t blocks) {
+    return With(MakeLimit(fake, states, blocks));
+  }
+  static CacheOptions LimitFor(FakeLayout fake, int64_t n) { return With(MakeLimitFor(fake, n)); }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, PrefixTreeLimitsOfAnyPolicy,
+                         testing::Values(CachePolicy::kValue, CachePolicy::kLru,
+                                         CachePolicy::kLruType));
 
 std::vector<int64_t> Positions(const World& world, const Tokens& tokens) {
   std::vector<int64_t> positions;
@@ -33,7 +56,7 @@ std::vector<int64_t> Positions(const World& world, const Tokens& tokens) {
   return positions;
 }
 
-TEST(PrefixTreeLimits, FortyPromptsUnderALimitOfThree) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, FortyPromptsUnderALimitOfThree) {
   World world(kHybrid, LimitFor(kHybrid, 3 * 16 * kS));
   for (uint32_t i = 0; i < 40; ++i) RunRequest(world, Text(i, 16 * kS), kS, 512, Text(i + 99, 2));
   const Match last = world.tree.Find(Text(39, 16 * kS), "");
@@ -43,7 +66,7 @@ TEST(PrefixTreeLimits, FortyPromptsUnderALimitOfThree) {
   EXPECT_GT(world.tree.bytes(), world.tree.options().bytes_max / 2);
 }
 
-TEST(PrefixTreeLimits, TheGaugeIsWhatThePoolsHold) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, TheGaugeIsWhatThePoolsHold) {
   World world(kHybrid, LimitFor(kHybrid, 16 * 16 * kS));
   for (uint32_t i = 0; i < 12; ++i) {
     RunRequest(world, Text(i, 16 * kS), kS, 512, Text(i + 99, 2));
@@ -56,7 +79,7 @@ TEST(PrefixTreeLimits, TheGaugeIsWhatThePoolsHold) {
 
 // 50 strides with room for 5 or 6 checkpoints and the KV: kept while it prefills, whatever the size
 // of a step, and the newest checkpoint is there afterwards.
-TEST(PrefixTreeLimits, LongPromptWithRoomForFewCheckpoints) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, LongPromptWithRoomForFewCheckpoints) {
   for (const uint64_t states : {2, 3, 5, 6}) {
     for (const int64_t rows : {16, 64, 100, 512, 5000}) {
       World world(kHybrid, Limit(kHybrid, states, 51));
@@ -79,7 +102,7 @@ TEST(PrefixTreeLimits, LongPromptWithRoomForFewCheckpoints) {
   }
 }
 
-TEST(PrefixTreeLimits, APromptLargerThanTheCacheLosesMarksNotTheRequest) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, APromptLargerThanTheCacheLosesMarksNotTheRequest) {
   World world(kHybrid, Limit(kHybrid, 5, 20));
   const Tokens prompt = Text(1, 50 * kS);
   FakeSequence sequence(world, prompt, "", kS);
@@ -115,7 +138,7 @@ TEST(PrefixTreeLimits, TheUsedBranchSurvivesAFlood) {
   EXPECT_LT(world.tree.Find(with(2, 4), "").matched, 6 * kS + 9 + 30);
 }
 
-TEST(PrefixTreeLimits, TinyPromptsDoNotPushOutALongOne) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, TinyPromptsDoNotPushOutALongOne) {
   World world(kHybrid, LimitFor(kHybrid, 42 * kS));
   RunRequest(world, Text(1, 40 * kS), kS);
   for (uint32_t i = 0; i < 3; ++i) RunRequest(world, Text(10 + i, 32), kS);
@@ -178,7 +201,7 @@ TEST(PrefixTreeLimits, OfALivePathOnlyInnerStatesGo) {
   EXPECT_TRUE(world.tree.EvictOne());
 }
 
-TEST(PrefixTreeLimits, LiveSequencesShareTheRoomEvenly) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, LiveSequencesShareTheRoomEvenly) {
   World world(kHybrid, Limit(kHybrid, 12, 100));
   const Tokens a = Text(1, 20 * kS), b = Text(2, 20 * kS);
   FakeSequence first(world, a, "", kS), second(world, b, "", kS);
@@ -195,7 +218,7 @@ TEST(PrefixTreeLimits, LiveSequencesShareTheRoomEvenly) {
   world.Check();
 }
 
-TEST(PrefixTreeLimits, PathsMaxCountsLeaves) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, PathsMaxCountsLeaves) {
   CacheOptions options = LimitFor(kHybrid, 1000 * kS);
   options.paths_max = 2;
   World world(kHybrid, options);
@@ -248,7 +271,7 @@ uint64_t IdAt(const World& world, int64_t position) {
 }
 
 TEST(PrefixTreePins, APinnedCheckpointSurvivesAFloodAndTheRestOfItsPathDoesNot) {
-  for (const CachePolicy policy : {CachePolicy::kLru, CachePolicy::kLruType}) {
+  for (const CachePolicy policy : {CachePolicy::kValue, CachePolicy::kLru, CachePolicy::kLruType}) {
     CacheOptions options = LimitFor(kHybrid, 3 * 16 * kS);
     options.policy = policy;
     World world(kHybrid, options);
@@ -267,7 +290,7 @@ TEST(PrefixTreePins, APinnedCheckpointSurvivesAFloodAndTheRestOfItsPathDoesNot) 
   }
 }
 
-TEST(PrefixTreePins, TakeAtMostTheirShare) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, PinsTakeAtMostTheirShare) {
   World world(kHybrid, Limit(kHybrid, 30, 40));  // as much as 100 blocks
   const Tokens a = Text(1, 12 * kS), b = Text(2, 12 * kS);
   RunRequest(world, a, kS);
@@ -293,7 +316,7 @@ TEST(PrefixTreePins, TakeAtMostTheirShare) {
   world.Check();
 }
 
-TEST(PrefixTreePins, LeaveRoomUnderAPathLimit) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, PinsLeaveRoomUnderAPathLimit) {
   CacheOptions options = LimitFor(kHybrid, 1000 * kS);
   options.paths_max = 3;
   World world(kHybrid, options);
@@ -330,7 +353,7 @@ TEST(PrefixTreeLimits, ZeroSwitchesTheCacheOff) {
   }
 }
 
-TEST(PrefixTreeLimits, ReservedRoomCountsUntilItIsUsedOrReleased) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, ReservedRoomCountsUntilItIsUsedOrReleased) {
   World world(kHybrid, Limit(kHybrid, 2, 4));
   const uint64_t block = world.layout.block_bytes(), state = world.layout.buffer_bytes();
   Lease lease = world.tree.AcquireRoot("");
@@ -351,7 +374,7 @@ TEST(PrefixTreeLimits, ReservedRoomCountsUntilItIsUsedOrReleased) {
   world.Check();
 }
 
-TEST(PrefixTreeLimits, NothingIsThrownOutInVain) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, NothingIsThrownOutInVain) {
   World world(kHybrid, Limit(kHybrid, 8, 20));
   const Tokens idle = Text(1, 4 * kS);
   RunRequest(world, idle, kS);
@@ -364,7 +387,7 @@ TEST(PrefixTreeLimits, NothingIsThrownOutInVain) {
   EXPECT_EQ(Positions(world, idle), before);
 }
 
-TEST(PrefixTreeLimits, KvOnlyEvictsWholeLeaves) {
+TEST_P(PrefixTreeLimitsOfAnyPolicy, KvOnlyEvictsWholeLeaves) {
   World world(kKvOnly, Limit(kKvOnly, 10, 20));
   for (uint32_t i = 0; i < 10; ++i) RunRequest(world, Text(i, 5 * 64), kS, 512, Text(i + 50, 3));
   EXPECT_EQ(world.tree.Find(Text(9, 5 * 64), "").restore_point, 5 * 64);

@@ -10,6 +10,8 @@
 #include "base/token.h"
 #include "cache/eviction.h"
 #include "cache/marks.h"
+#include "cache/reuse_model.h"
+#include "cache/value_queue.h"
 #include "state/block_pool.h"
 #include "state/state_pool.h"
 
@@ -33,9 +35,15 @@ struct TreeNode {
   int leases = 0;              // leases on this very node
   bool pinned = false;         // listed in PrefixTree::pins_
   std::vector<int64_t> taken;  // positions in (begin, end()] whose state eviction took
-  bool queued = false;         // in the queue of idle leaves, ...
+  int live = 0;                // leases on this node or below
+  int uses = 0;                // restores of this very state
+  int lineage = 0;             // how often its conversation was continued before
+  uint64_t last_request = 0;   // last use, by the clock of requests
+  ReuseClass reuse_class;      // as of its last use
+  bool queued = false;         // in the queue of idle leaves or of values, ...
   uint64_t queued_use = 0;     // ... with this stamp
   PathType queued_type = PathType::kUser;
+  ValueQueue::Key value_key;
   std::vector<std::unique_ptr<TreeNode>> children;  // by first token, all different
 
   int64_t end() const { return begin + static_cast<int64_t>(tokens.size()); }
@@ -51,6 +59,7 @@ struct LeaseRecord {
   TreeNode* node;
   std::vector<int64_t> reserved_marks;  // positions for which a state buffer is set aside
   uint64_t reserved_blocks = 0;         // blocks set aside for all of them
+  int lineage = 0;                      // of what it publishes
 };
 
 }  // namespace cairn

@@ -30,12 +30,25 @@ void PrefixTree::LetGoBlock(const BlockRef& block) {
   if (--block_holds_[block.index()] == 0) --block_count_;
 }
 
-void PrefixTree::UpdateLeaf(TreeNode* node) {
-  if (node->queued) {
+void PrefixTree::Unqueue(TreeNode* node) {
+  if (!node->queued) return;
+  node->queued = false;
+  if (options_.policy == CachePolicy::kValue) {
+    values_.Erase(node->value_key);
+  } else {
     idle_leaves_[static_cast<int>(node->queued_type)].erase({node->queued_use, node});
   }
-  node->queued = node->is_leaf() && node->leases == 0 && !node->pinned;
+}
+
+// After a change of what the queues go by.
+void PrefixTree::Requeue(TreeNode* node) {
+  Unqueue(node);
+  node->queued = MayGo(node);
   if (!node->queued) return;
+  if (options_.policy == CachePolicy::kValue) {
+    node->value_key = values_.Insert(ItemOf(node));
+    return;
+  }
   node->queued_use = node->last_use;
   node->queued_type = node->type;
   idle_leaves_[static_cast<int>(node->type)].emplace(node->last_use, node);
@@ -52,6 +65,10 @@ TreeNode* PrefixTree::Split(TreeNode* node, int64_t position) {
   upper->begin = node->begin;
   upper->type = node->type;
   upper->last_use = node->last_use;
+  upper->live = node->live;
+  upper->lineage = node->lineage;
+  upper->last_request = node->last_request;
+  upper->reuse_class = node->reuse_class;
   const auto cut = node->tokens.begin() + (position - node->begin);
   upper->tokens.assign(node->tokens.begin(), cut);
   node->tokens.erase(node->tokens.begin(), cut);
@@ -70,6 +87,7 @@ TreeNode* PrefixTree::Split(TreeNode* node, int64_t position) {
   node->parent = upper.get();
   TreeNode* result = upper.get();
   result->children.push_back(std::exchange(result->parent->children[slot], std::move(upper)));
+  Requeue(node);
   ++version_;
   return result;
 }
@@ -88,8 +106,8 @@ TreeNode* PrefixTree::AddLeaf(TreeNode* parent, std::span<const Token> tokens,
   TreeNode* result = leaf.get();
   parent->children.insert(parent->children.begin() + parent->ChildIndex(tokens.front()),
                           std::move(leaf));
-  UpdateLeaf(parent);
-  UpdateLeaf(result);
+  Requeue(parent);
+  Requeue(result);
   ++version_;
   return result;
 }
@@ -99,6 +117,8 @@ void PrefixTree::SetState(TreeNode* node, StateBuffer state) {
   node->state = std::move(state);
   ++state_count_;
   std::erase(node->taken, node->end());
+  Requeue(node);
+  RequeueBehind(node);
   ++version_;
 }
 
@@ -107,6 +127,8 @@ void PrefixTree::FreeState(TreeNode* node) {
   node->state = StateBuffer();
   node->kinds = 0;
   --state_count_;
+  Requeue(node);
+  RequeueBehind(node);
   ++version_;
 }
 
@@ -114,7 +136,9 @@ void PrefixTree::Touch(TreeNode* node) {
   const uint64_t now = ++use_clock_;
   for (TreeNode* at = node; at != nullptr; at = at->parent) {
     at->last_use = now;
-    if (at->queued) UpdateLeaf(at);
+    at->last_request = request_clock_;
+    at->reuse_class = ClassOf(at);
+    if (at->queued) Requeue(at);
   }
 }
 
@@ -153,7 +177,9 @@ void PrefixTree::MergeWithChild(TreeNode* node) {
   TreeNode* parent = node->parent;
   child->parent = parent;
   std::unique_ptr<TreeNode> kept = std::move(node->children.front());
+  Unqueue(node);
   parent->children[parent->ChildIndex(kept->tokens.front())] = std::move(kept);  // node is gone
+  Requeue(child);
   ++version_;
 }
 
@@ -163,13 +189,11 @@ void PrefixTree::Remove(TreeNode* node) {
   if (node->has_state()) FreeState(node);
   for (const BlockRef& block : node->blocks) LetGoBlock(block);
   node->blocks.clear();
-  if (node->queued) {
-    idle_leaves_[static_cast<int>(node->queued_type)].erase({node->queued_use, node});
-  }
+  Unqueue(node);
   TreeNode* parent = node->parent;
   parent->children.erase(parent->children.begin() + parent->ChildIndex(node->tokens.front()));
   if (!parent->is_leaf()) --leaf_count_;
-  UpdateLeaf(parent);
+  Requeue(parent);
   ++version_;
 }
 

@@ -122,7 +122,9 @@ TEST(PrefixTree, SaltsShareNothingAndReasonsTellNothing) {
 }
 
 TEST(PrefixTree, MissReasons) {
-  World world(kHybrid, Unlimited());
+  CacheOptions options = Unlimited();
+  options.policy = CachePolicy::kLru;
+  World world(kHybrid, options);
   const Tokens a = Text(1, 1000);
   EXPECT_EQ(world.tree.Find(a, "").miss_reason, MissReason::kEmptyCache);
   RunRequest(world, a, 256);
