@@ -111,7 +111,7 @@ void AddInspect(CLI::App& app, RunCommand& run) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* cmd = app.add_subcommand("inspect", "what a model file is, and what running it costs");
   cmd->add_option("file,--model", flags->file, "GGUF file (default: the bundled model)");
-  cmd->add_option("--kv-type", flags->model.kv_type, "f16 or f32");
+  cmd->add_option("--kv-type", flags->model.kv_type, "f16, f32 or q8_0");
   cmd->add_option("--context-length", flags->context, "tokens of context for the memory figures")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
   cmd->add_flag("--json", flags->json, "print one JSON object");

@@ -43,7 +43,7 @@ void AddModelFlags(CLI::App& app, ModelFlags& f) {
                  "scalar, avx2 or avx512 (default: the best of this CPU)");
   app.add_option("--context-length", f.context_length, "tokens of context (default: the model's)")
       ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
-  app.add_option("--kv-type", f.kv_type, "f16 or f32");
+  app.add_option("--kv-type", f.kv_type, "f16, f32 or q8_0");
   app.add_option("--log-level", f.log_level, "debug, info, warning, error or off");
 }
 
@@ -108,8 +108,8 @@ Result<CpuLevel> ResolveCpuLevel(const ModelFlags& f) {
 Result<KvType> ResolveKvType(const ModelFlags& f) {
   if (f.kv_type == "f16") return KvType::kF16;
   if (f.kv_type == "f32") return KvType::kF32;
-  if (f.kv_type == "q8_0") return NotInThisVersion("--kv-type q8_0");
-  return InvalidArgument("[flags] --kv-type " + f.kv_type + ", wanted f16 or f32");
+  if (f.kv_type == "q8_0") return KvType::kQ8_0;
+  return InvalidArgument("[flags] --kv-type " + f.kv_type + ", wanted f16, f32 or q8_0");
 }
 
 int ResolveThreads(const ModelFlags& f) {

@@ -324,8 +324,9 @@ class Int8SegmentPass {
       v.block[i] = reinterpret_cast<const int8_t*>(rows_.blocks[i] + tile_.v_offset) + 2 * column;
     }
     v.ld = 2 * tile_.head_dim;
-    if (row_tiles_ <= 3) {
-      OutputRowTiles<N, 4>(v, column, old_scale, part_scale, ahead);
+    // With 4 vectors a whole block of K is prefetched in the 128 pairs of keys of one product.
+    if (kTileVectors == 4 && row_tiles_ <= 2) {
+      OutputRowTiles<N, 2>(v, column, old_scale, part_scale, ahead);
     } else {
       OutputRowTiles<N, 1>(v, column, old_scale, part_scale, ahead);
     }

@@ -153,6 +153,7 @@ TEST(LoadModel, FingerprintCoversWeightsHyperparametersAndKvType) {
   const uint64_t fingerprint = print(bytes, KvType::kF16);
   EXPECT_EQ(print(bytes, KvType::kF16), fingerprint);
   EXPECT_NE(print(bytes, KvType::kF32), fingerprint);
+  EXPECT_NE(print(bytes, KvType::kQ8_0), fingerprint);
   TinyLlama other_eps;
   other_eps.norm_eps = 1e-6f;
   EXPECT_NE(print(other_eps.Bytes(), KvType::kF16), fingerprint);
@@ -179,6 +180,10 @@ TEST(InspectModel, SaysWhatAStateCosts) {
   EXPECT_EQ(facts->architecture, "qwen35");
   EXPECT_EQ(facts->state_bytes, 125952u);
   EXPECT_EQ(facts->kv_bytes_per_token, 1024u);
+  // int8, with two bytes of scale for 32 dims of a key and for a value.
+  const auto int8 = InspectModel(*file, KvType::kQ8_0);
+  ASSERT_TRUE(int8.ok()) << int8.status().ToString();
+  EXPECT_EQ(int8->kv_bytes_per_token, 536u);
   EXPECT_EQ(facts->attention_layers + facts->recurrent_layers, facts->layer_count);
   EXPECT_FALSE(facts->trimmable);
   const auto model = LoadModel(*file);

@@ -167,7 +167,7 @@ TEST(Law, EveryCaseEqualsThePlainColdRun) {
   const uint64_t cases = NumberFromEnvironment("LAW_CASES", kCasesDefault);
   Coverage hybrid, trimmable;
   for (const ModelFile& file : ModelFiles()) {
-    for (const KvType kv_type : {KvType::kF16, KvType::kF32}) {
+    for (const KvType kv_type : {KvType::kF16, KvType::kF32, KvType::kQ8_0}) {
       for (const Cell& cell : RunCells(file, kv_type, one ? one : 1, one ? one : cases)) {
         PrintRow(cell.name.c_str(), cell.coverage, cell.seconds);
         (cell.hybrid ? hybrid : trimmable) += cell.coverage;

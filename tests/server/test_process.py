@@ -29,7 +29,7 @@ class Flags(unittest.TestCase):
             cases = [["--no-such-flag"], ["--port", "99999"], ["--port", "x"], ["--model", "/no/such/file"],
                      ["--model", broken, "--port", "0"], ["--model", keys, "--port", "0"],
                      ["--cache-dir", folder], ["--memory-budget", "1GiB"],
-                     ["--cache-policy", "x"], ["--kv-type", "q8_0"], ["--kv-type", "x"],
+                     ["--cache-policy", "x"], ["--kv-type", "x"],
                      ["--cpu-level", "x"], ["--max-body-bytes", "x"], ["--host", "no.such.host.invalid"],
                      ["--prompt-cache-bytes", "-1"], ["--api-key-file", "/no/such/file"], ["--config", config],
                      ["--config", "/no/such/file"], ["--chat-template", "/no/such/file", "--port", "0"],
