@@ -1,0 +1,80 @@
+#include "support/quantised_file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/check.h"
+#include "kernels/quant.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr int64_t kBlock = 32;
+
+bool IsQuantisable(const GgufTensor& tensor) {
+  if (tensor.dims.size() < 2 || tensor.dims[0] % kBlock != 0) return false;
+  for (const char* kept : {"norm", "conv", "ffn_gate_inp"}) {
+    if (tensor.name.find(kept) != std::string_view::npos) return false;
+  }
+  return tensor.name.ends_with(".weight");
+}
+
+// f16 scale, then 32 int8.
+std::vector<std::byte> QuantiseBlocks(const std::vector<float>& values) {
+  std::vector<std::byte> bytes;
+  for (size_t begin = 0; begin < values.size(); begin += kBlock) {
+    float largest = 0;
+    for (size_t i = begin; i < begin + kBlock; ++i)
+      largest = std::max(largest, std::abs(values[i]));
+    const uint16_t scale = FloatToHalf(largest / 127);
+    const float inverse = largest > 0 ? 127 / largest : 0;
+    bytes.push_back(static_cast<std::byte>(scale & 0xff));
+    bytes.push_back(static_cast<std::byte>(scale >> 8));
+    for (size_t i = begin; i < begin + kBlock; ++i)
+      bytes.push_back(static_cast<std::byte>(static_cast<int8_t>(std::rint(values[i] * inverse))));
+  }
+  return bytes;
+}
+
+std::string EncodedValue(const GgufFile::Entry& entry) {
+  const std::string bytes(reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size());
+  if (entry.type == cairn::GgufValueType::kString) return EncodeString(bytes);
+  if (entry.type != cairn::GgufValueType::kArray) return bytes;
+  return Encode(static_cast<uint32_t>(entry.element_type)) + Encode(entry.count) + bytes;
+}
+
+}  // namespace
+
+void CopyEntry(const GgufFile::Entry& entry, GgufWriter& writer) {
+  writer.Raw(entry.key, static_cast<uint32_t>(entry.type), EncodedValue(entry));
+}
+
+void CopyEntries(const GgufFile& file, GgufWriter& writer) {
+  for (const GgufFile::Entry& entry : file.entries()) CopyEntry(entry, writer);
+}
+
+std::vector<float> TensorValues(const GgufTensor& tensor) {
+  const auto type = WeightTypeFromGgml(tensor.ggml_type);
+  CHECK(type.has_value() && !IsQuantized(*type));
+  std::vector<float> values(static_cast<size_t>(tensor.element_count()));
+  DequantizeRow(*type, tensor.bytes, values);
+  return values;
+}
+
+std::vector<std::byte> QuantisedCopy(const GgufFile& file) {
+  GgufWriter writer;
+  CopyEntries(file, writer);
+  for (const GgufTensor& tensor : file.tensors()) {
+    const std::vector<uint64_t> dims(tensor.dims.begin(), tensor.dims.end());
+    const std::vector<float> values = TensorValues(tensor);
+    if (IsQuantisable(tensor)) {
+      writer.Tensor(tensor.name, kTensorQ8_0, dims, QuantiseBlocks(values));
+    } else {
+      writer.TensorF32s(tensor.name, dims, values);
+    }
+  }
+  return writer.Bytes();
+}
+
+}  // namespace cairn::testing

@@ -1,0 +1,24 @@
+// Copies of model files with changes, made in memory; among them Q8_0 copies, for architectures
+// whose fixtures are float files.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "model/gguf.h"
+#include "support/gguf_writer.h"
+
+namespace cairn::testing {
+
+// One key, and all metadata of `file`.
+void CopyEntry(const GgufFile::Entry& entry, GgufWriter& writer);
+void CopyEntries(const GgufFile& file, GgufWriter& writer);
+// The values of a tensor, file order. REQUIRES: F32, F16 or BF16.
+std::vector<float> TensorValues(const GgufTensor& tensor);
+
+// The bytes of a GGUF file with the same metadata, in which every matrix whose rows are whole
+// blocks is Q8_0 (scale = max |x| / 127 as f16, q = round half to even), but for what converters
+// keep as float: norms, convolutions, routers. REQUIRES: the other tensors are F32, F16 or BF16.
+std::vector<std::byte> QuantisedCopy(const GgufFile& file);
+
+}  // namespace cairn::testing
