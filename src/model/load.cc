@@ -19,6 +19,9 @@ class RecordingSource final : public TensorSource {
     asked_.emplace(name);
     return inner_.Get(name);
   }
+  Result<TensorView> Describe(std::string_view name) const override {
+    return inner_.Describe(name);
+  }
   uint64_t total_bytes() const override { return inner_.total_bytes(); }
   void Release(const TensorView& tensor) const override { inner_.Release(tensor); }
 

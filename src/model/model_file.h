@@ -34,12 +34,23 @@ struct TensorInfo {
   int64_t element_count() const;  // product of shape
 };
 
+// What a Hugging Face directory says of text; a GGUF file has tokenizer.* keys instead.
+struct HuggingFaceText {
+  std::string tokenizer_json;
+  std::string tokenizer_config_json;  // empty: none
+  std::string chat_template;          // empty: none
+  std::vector<int64_t> end_tokens;    // eos_token_id of generation_config.json and config.json
+  // Defaults of generation_config.json; none where it says do_sample false.
+  std::optional<double> temperature, top_p, top_k, min_p;
+};
+
 class ModelFile {
  public:
   virtual ~ModelFile() = default;
 
-  const std::string& path() const { return path_; }  // "" if it never had one
-  virtual uint64_t size_bytes() const = 0;           // of all its files
+  const std::string& path() const { return path_; }                // "" if it never had one
+  virtual uint64_t size_bytes() const = 0;                         // of all its files
+  virtual const HuggingFaceText* text() const { return nullptr; }  // null: tokenizer.* keys
 
   // Metadata. Get...: the key is required. Find...: nullopt if it is absent. Both fail if the key
   // is there with another type. ...Or: the fallback if it is absent.

@@ -17,7 +17,9 @@ Result<Qwen35Config> ReadQwen35Config(const ModelFile& file) {
   ASSIGN_OR_RETURN(config.conv_kernel, ReadSize(file, kArch, "ssm.conv_kernel", 2, 8));
 
   GatedDeltaShape& delta = config.delta;
-  delta.map = DeltaHeadMap::kTiled;
+  // GGUF tiles the value heads over the key heads; Hugging Face checkpoints group them.
+  ASSIGN_OR_RETURN(const bool grouped, file.GetBoolOr("qwen35.ssm.value_heads_grouped", false));
+  delta.map = grouped ? DeltaHeadMap::kGrouped : DeltaHeadMap::kTiled;
   ASSIGN_OR_RETURN(delta.key_heads, ReadSize(file, kArch, "ssm.group_count", 1, 4096));
   ASSIGN_OR_RETURN(delta.value_heads, ReadSize(file, kArch, "ssm.time_step_rank", 1, 4096));
   ASSIGN_OR_RETURN(delta.key_dim, ReadSize(file, kArch, "ssm.state_size", 1, 256));

@@ -42,7 +42,7 @@ Weights::Weights(const TensorSource& source, Progress progress)
     : source_(source), progress_(std::move(progress)) {}
 
 Result<std::vector<int64_t>> Weights::Shape(std::string_view name) const {
-  ASSIGN_OR_RETURN(TensorView tensor, source_.Get(name));
+  ASSIGN_OR_RETURN(TensorView tensor, source_.Describe(name));
   return std::move(tensor.shape);
 }
 
@@ -100,7 +100,7 @@ Result<std::vector<PackedMatrix>> Weights::Experts(std::span<const Part> parts, 
 bool Weights::CanStack(std::span<const Part> parts) const {
   std::optional<WeightType> type;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const Result<TensorView> tensor = source_.Get(parts[i].name);
+    const Result<TensorView> tensor = source_.Describe(parts[i].name);
     if (!tensor.ok() || (type && *type != tensor->type)) return false;
     if (i + 1 < parts.size() && parts[i].n % kPanelColumns != 0) return false;
     type = tensor->type;

@@ -31,6 +31,7 @@ struct TensorView {
   WeightType type = WeightType::kF32;
   std::vector<int64_t> shape;  // slowest first: a matrix W is {n, k}
   std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;  // of bytes that are no part of a file; else null
 };
 
 // Where tensors come from: ModelFile::OpenTensors.
@@ -40,6 +41,8 @@ class TensorSource {
   virtual bool Has(std::string_view name) const = 0;
   // Errors: NotFound, Unsupported (a type without kernel; the message lists those that have one).
   virtual Result<TensorView> Get(std::string_view name) const = 0;
+  // The same without bytes, where making them costs something.
+  virtual Result<TensorView> Describe(std::string_view name) const { return Get(name); }
   virtual uint64_t total_bytes() const = 0;                  // of all tensors, for progress
   virtual void Release(const TensorView& tensor) const = 0;  // its pages are not needed any more
 };

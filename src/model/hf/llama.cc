@@ -1,0 +1,53 @@
+// Llama, Mistral (GGUF "llama") and SmolLM3, whose q and k rows GGUF permutes.
+#include "model/hf/adapters.h"
+
+namespace cairn {
+namespace {
+
+// SmolLM3: every 4th layer has no positions; another pattern has no key in GGUF.
+Status CheckNoRopeLayers(const HfBuilder& b) {
+  const JsonValue* layers = b.Find("no_rope_layers");
+  if (layers == nullptr) return {};
+  for (size_t i = 0; i < layers->elements().size(); ++i) {
+    if (layers->elements()[i].AsInteger() != ((i + 1) % 4 == 0 ? 0 : 1))
+      return Unsupported(
+          "[hf] config.json: got another pattern of no_rope_layers, wanted every 4th");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status BuildLlama(HfBuilder& b) {
+  RETURN_IF_ERROR(b.Demand("hidden_act", "silu"));
+  RETURN_IF_ERROR(b.Demand("use_sliding_window", false));
+  if (b.architecture() == "smollm3") RETURN_IF_ERROR(CheckNoRopeLayers(b));
+  if (b.Find("sliding_window") != nullptr && b.Find("use_sliding_window") == nullptr) {
+    ASSIGN_OR_RETURN(const int64_t size, b.Integer("sliding_window"));
+    b.Set("attention.sliding_window", size);
+  }
+  RETURN_IF_ERROR(SetDecoderKeys(b));
+  ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("intermediate_size"));
+  b.Set("feed_forward_length", ffn);
+  ASSIGN_OR_RETURN(const int64_t head_dim, SetHeadKeys(b, {}));
+  RETURN_IF_ERROR(SetRopeKeys(b, head_dim));
+  RETURN_IF_ERROR(b.SetRoot({"model.", "language_model.model.", "model.language_model."},
+                            "embed_tokens.weight"));
+  RETURN_IF_ERROR(MapFrame(b, "norm.weight", HfValue::kAsIs));
+  ASSIGN_OR_RETURN(const int64_t layers, b.Integer("num_hidden_layers"));
+  ASSIGN_OR_RETURN(const int64_t heads, b.Integer("num_attention_heads"));
+  ASSIGN_OR_RETURN(const int64_t kv_heads, b.IntegerOr("num_key_value_heads", heads));
+  for (int64_t i = 0; i < layers; ++i) {
+    const std::string to = BlockName(i), from = LayerName(i);
+    RETURN_IF_ERROR(b.Map(to + "attn_norm.weight", from + "input_layernorm.weight"));
+    RETURN_IF_ERROR(b.MapPairs(to + "attn_q", from + "self_attn.q_proj", heads));
+    RETURN_IF_ERROR(b.MapPairs(to + "attn_k", from + "self_attn.k_proj", kv_heads));
+    RETURN_IF_ERROR(b.MapLinear(to + "attn_v", from + "self_attn.v_proj"));
+    RETURN_IF_ERROR(b.MapLinear(to + "attn_output", from + "self_attn.o_proj"));
+    RETURN_IF_ERROR(b.Map(to + "ffn_norm.weight", from + "post_attention_layernorm.weight"));
+    RETURN_IF_ERROR(MapSwiGlu(b, to, from + "mlp."));
+  }
+  return {};
+}
+
+}  // namespace cairn
