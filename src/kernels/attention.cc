@@ -109,7 +109,13 @@ class AttendCall {
   }
 
  private:
-  int64_t Visible(const AttentionSlice& slice) const { return slice.position + slice.row_count; }
+  int64_t Visible(const AttentionSlice& slice) const {
+    return Windowed(slice.position + slice.row_count, slice.row_count);
+  }
+  // Positions that a tile of `rows` positions reads of the `visible` ones before its end.
+  int64_t Windowed(int64_t visible, int64_t rows) const {
+    return shape_.window > 0 ? std::min(visible, shape_.window + rows) : visible;
+  }
 
   // Cuts slices into tiles and decides which tiles are cut again, into segments.
   void PlanTasks() {
@@ -148,8 +154,9 @@ class AttendCall {
     for (int head = 0; head < shape_.kv_heads; ++head) {
       for (int begin = 0; begin < rows; begin += tile_rows) {
         TileTask task{index, head, begin, std::min(tile_rows, rows - begin), 0, false};
-        task.cost = task.row_count * TilePositions(task);
-        task.cut = task.cost > share && task.row_count <= kAttentionPartRowsMax &&
+        task.cost = task.row_count * Windowed(TilePositions(task), task.row_count / group_);
+        task.cut = shape_.window == 0 && task.cost > share &&
+                   task.row_count <= kAttentionPartRowsMax &&
                    TilePositions(task) > kSegmentPositions;
         new (tasks_ + task_count_++) TileTask(task);
       }
@@ -167,11 +174,13 @@ class AttendCall {
     const size_t k_offset = slice.layer_offset + shape_.head_bytes() * task.kv_head;
     const int64_t head_begin = static_cast<int64_t>(task.kv_head) * group_ * shape_.head_dim;
     return {.blocks = slice.blocks.data(),
+            .first_block = slice.first_block,
             .k_offset = k_offset,
             .v_offset = k_offset + shape_.key_bytes(),
             .kv_type = shape_.kv_type,
             .head_dim = shape_.head_dim,
             .group = group_,
+            .window = shape_.window,
             .scale = shape_.scale,
             .q = q_ + slice.row_begin * ldq_ + head_begin,
             .ldq = ldq_,
@@ -262,7 +271,8 @@ void StorePiece(const AttentionKernels& kernels, const AttentionShape& shape,
     const int64_t first = std::max(slice.position, block * kBlockPositions);
     const int64_t last = std::min(end, (block + 1) * kBlockPositions);
     const int64_t row = slice.row_begin + (first - slice.position);
-    std::byte* base = slice.blocks[block] + slice.layer_offset + shape.head_bytes() * head;
+    std::byte* base =
+        slice.blocks[block - slice.first_block] + slice.layer_offset + shape.head_bytes() * head;
     kernels.store({.k = k + row * ldk + column,
                    .ldk = ldk,
                    .v = v + row * ldv + column,
@@ -278,7 +288,8 @@ void StorePiece(const AttentionKernels& kernels, const AttentionShape& shape,
 
 void CheckSlice(const AttentionSlice& slice) {
   CHECK(slice.row_count >= 0 && slice.row_begin >= 0 && slice.position >= 0);
-  CHECK(static_cast<int64_t>(slice.blocks.size()) * kBlockPositions >=
+  CHECK(slice.first_block >= 0 && slice.first_block % (kSegmentPositions / kBlockPositions) == 0);
+  CHECK((slice.first_block + static_cast<int64_t>(slice.blocks.size())) * kBlockPositions >=
         slice.position + slice.row_count);
 }
 

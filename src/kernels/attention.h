@@ -12,9 +12,12 @@
 //     a = Exp(M - M'), b = Exp(m - M'): L = fma(L, a, l * b), O[d] = fma(O[d], a, o[d] * b), M =
 //     M'.
 //   out[d] = O[d] / L; a NaN is the default one.
-// Keys behind the position are not masked but left out, so not even NaN there reaches the row.
-// Neither the tile a row shares nor the chunk it arrives in changes its bits. Threads split rows,
-// heads or segments, never a segment's keys.
+// With a window W, only keys position - W + 1 .. position count: p of an older key is +0, so it
+// adds +0 to l and, where v is finite, to o; (M, L, O) starts at (lowest float, +0, +0) and every
+// segment from the one that holds the oldest such key is merged, none copied. Keys behind the
+// position are not masked but left out, so not even NaN there reaches the row. Neither the tile a
+// row shares nor the chunk it arrives in changes its bits. Threads split rows, heads or segments,
+// never a segment's keys.
 //
 // Store layout, per block of 64 positions, per layer, per KV head: K transposed [head_dim][64],
 // then V [64][head_dim], both KvType; StoredKey and StoredValue read it.
@@ -54,6 +57,7 @@ struct AttentionShape {
   int head_dim;  // <= 512, any multiple of 8
   float scale;
   KvType kv_type;
+  int window = 0;  // keys a row sees, its own included; 0: all
   // Of one block and KV head; V follows K, head follows head.
   size_t key_bytes() const;
   size_t value_bytes() const;
@@ -72,8 +76,11 @@ struct AttentionSlice {
   int row_count;
   int64_t position;  // absolute position of row_begin
   std::span<std::byte* const>
-      blocks;           // blocks 0 .. ceil((position + row_count) / 64) - 1 of the sequence
+      blocks;  // blocks first_block .. ceil((position + row_count) / 64) - 1 of the sequence
   size_t layer_offset;  // byte offset of this layer inside a block
+  // Blocks before this one, a multiple of 4, are left out of `blocks`: for windows. Entries whose
+  // keys no row sees may name any block of finite values.
+  int64_t first_block = 0;
 };
 
 // Writes the rows' k and v [rows, ldkv] (heads contiguous) into the store, rounded to the KV type

@@ -221,10 +221,28 @@ inline void LoadQ(const AttentionTile& tile, const TileScratch& scratch) {
   }
 }
 
+// The state before any segment of a window.
+inline void StartEmpty(const AttentionTile& tile, AttentionState state) {
+  const int64_t out_stride = (tile.head_dim + 15) / 16 * 16;
+  for (int64_t r = 0; r < tile.row_count; ++r) {
+    state.max[r] = -0x1.fffffep+127f;
+    state.sum[r] = 0;
+    for (int64_t d = 0; d < out_stride; d += 16) Store(state.out + r * out_stride + d, Zero());
+  }
+}
+
 template <typename Pass>
 void RunTile(const AttentionTile& tile, const TileScratch& scratch) {
   const int64_t last = tile.position + (tile.row_begin + tile.row_count - 1) / tile.group;
   const int end = static_cast<int>(last / kSegment) + 1;
+  if (tile.window > 0) {
+    const int64_t oldest = tile.position + tile.row_begin / tile.group + 1 - tile.window;
+    StartEmpty(tile, scratch.state);
+    for (int segment = oldest > 0 ? static_cast<int>(oldest / kSegment) : 0; segment < end;
+         ++segment)
+      Pass(tile, scratch, segment, end, scratch.state).Merge();
+    return;
+  }
   Pass(tile, scratch, 0, end, scratch.state).Start();
   for (int segment = 1; segment < end; ++segment)
     Pass(tile, scratch, segment, end, scratch.state).Merge();

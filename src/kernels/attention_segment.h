@@ -16,11 +16,16 @@ struct SegmentRows {
     for (int r = tile.row_count - 1; r >= 0; --r) {
       const int64_t sees = tile.position + (tile.row_begin + r) / tile.group + 1 - base;
       if (sees <= 0) break;
-      scratch.visible[r] = sees < kSegment ? static_cast<int32_t>(sees) : kSegment;
+      const int32_t visible_keys = sees < kSegment ? static_cast<int32_t>(sees) : kSegment;
+      const int64_t left = tile.window > 0 ? sees - tile.window : 0;
+      scratch.visible[r] = visible_keys;
+      scratch.hidden[r] = left <= 0             ? 0
+                          : left < visible_keys ? static_cast<int32_t>(left)
+                                                : visible_keys;
       first_row = r;
     }
     visible = scratch.visible[tile.row_count - 1];
-    blocks = tile.blocks + segment * kSegmentBlocks;
+    blocks = tile.blocks + (segment * kSegmentBlocks - tile.first_block);
     block_count = (visible + kBlock - 1) / kBlock;
     if (segment + 1 < segment_end) {
       const int64_t last = tile.position + (tile.row_begin + tile.row_count - 1) / tile.group;
@@ -36,11 +41,23 @@ struct SegmentRows {
   int next_block_count = 0;
 };
 
+// A row that sees no key of the segment any more: p is zero, and a merge changes nothing.
+inline void HideRow(const TileScratch& scratch, int r) {
+  float* s = scratch.scores + r * kScoreStride;
+  for (int i = 0; i < scratch.visible[r]; i += 16) Store(s + i, Zero());
+  scratch.part_max[r] = -0x1.fffffep+127f;
+  scratch.part_sum[r] = 0;
+}
+
 // scores -> p of one row, zero up to a multiple of 16 keys, with its maximum and sum.
 inline void SoftmaxRow(const TileScratch& scratch, int r) {
   float* s = scratch.scores + r * kScoreStride;
   const int visible = scratch.visible[r], whole = visible / 16 * 16, tail = visible - whole;
   const Mask16 in_tail = FirstLanes(tail);
+  const int hidden = scratch.hidden[r];
+  if (hidden == visible) return HideRow(scratch, r);
+  for (int i = 0; i < hidden; i += 16)
+    StoreN(s + i, Set(-__builtin_inff()), Smaller(16, hidden - i));  // their p is +0
   F32x16 lanes = Set(-__builtin_inff());
   for (int i = 0; i < whole; i += 16) lanes = Max(Load(s + i), lanes);
   if (tail > 0) lanes = Max(Select(in_tail, Load(s + whole), Set(-__builtin_inff())), lanes);

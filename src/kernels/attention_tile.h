@@ -17,11 +17,13 @@ inline constexpr int kAttentionPartRowsMax = 12;  // of a tile whose segments ar
 // Some query rows of one slice that share one KV head. Rows count (position, query head of the
 // group), heads fastest: row r is position `position + r / group`, head r % group of the group.
 struct AttentionTile {
-  const std::byte* const* blocks;  // of the sequence
-  size_t k_offset, v_offset;       // bytes in a block: K and V of this layer and KV head
+  const std::byte* const* blocks;  // of the sequence, from first_block on
+  int64_t first_block;
+  size_t k_offset, v_offset;  // bytes in a block: K and V of this layer and KV head
   KvType kv_type;
   int head_dim;
-  int group;  // query heads per KV head
+  int group;   // query heads per KV head
+  int window;  // 0: none
   float scale;
   const float* q;  // row 0, [positions, ldq], heads contiguous
   int64_t ldq;
@@ -52,7 +54,8 @@ struct TileScratch {
   float* part_sum;   // [rows]
   float* old_scale;  // [rows] factors of a merge
   float* part_scale;
-  int32_t* visible;  // [rows] keys of the segment a row sees
+  int32_t* visible;  // [rows] keys of the segment up to the row's position
+  int32_t* hidden;   // [rows] first of them that lie before the row's window
   AttentionState state;
   size_t floats;  // of everything
 };
@@ -69,7 +72,8 @@ static inline TileScratch CarveTileScratch(float* base, int head_dim) {
   s.old_scale = s.part_sum + kRowArray;
   s.part_scale = s.old_scale + kRowArray;
   s.visible = reinterpret_cast<int32_t*>(s.part_scale + kRowArray);
-  s.state.max = s.part_scale + 2 * kRowArray;
+  s.hidden = s.visible + kRowArray;
+  s.state.max = s.part_scale + 3 * kRowArray;
   s.state.sum = s.state.max + kRowArray;
   s.state.out = s.state.sum + kRowArray;
   s.floats = s.state.out + kAttentionTileRowsMax * out_stride - base;

@@ -146,8 +146,10 @@ Status ReadAttention(const ModelFile& file, std::string_view architecture, Decod
 
 Result<DecoderConfig> ReadDecoderConfig(const ModelFile& file, std::string_view architecture) {
   ASSIGN_OR_RETURN(DecoderConfig config, ReadDecoderFrame(file, architecture));
-  ASSIGN_OR_RETURN(config.ffn_size,
-                   ReadSize(file, architecture, "feed_forward_length", 1, kFfnMax));
+  // Models with experts in every layer may leave it out.
+  ASSIGN_OR_RETURN(const int experts, ReadSize(file, architecture, "expert_count", 0, 1 << 20, 0));
+  ASSIGN_OR_RETURN(config.ffn_size, ReadSize(file, architecture, "feed_forward_length", 1, kFfnMax,
+                                             experts > 0 ? 0 : -1));
   RETURN_IF_ERROR(ReadAttention(file, architecture, config));
   return config;
 }

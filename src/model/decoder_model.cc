@@ -72,6 +72,11 @@ DecoderModel::DecoderModel(DecoderConfig config, StateLayout layout, RopeTable r
   needs_.rope_half = rope_.half();
 }
 
+void DecoderModel::SetLocalRope(RopeTable rope) {
+  local_rope_ = std::move(rope);
+  needs_.local_rope_half = local_rope_->half();
+}
+
 Status DecoderModel::LoadFrame(Weights& weights, std::string_view final_norm) {
   ASSIGN_OR_RETURN(embedding_,
                    weights.Matrix("token_embd.weight", config_.vocab_size, config_.hidden_size));
@@ -116,6 +121,7 @@ uint64_t DecoderModel::Fingerprint(const ModelFile& file, const Weights& weights
   AddLayout(digest, layout_);
   digest.Add(uint64_t(attention_shape_.kv_type));
   AddRope(digest, rope_);
+  if (local_rope_.has_value()) AddRope(digest, *local_rope_);
   return digest.Value();
 }
 
@@ -149,7 +155,12 @@ Step DecoderModel::Begin(const KernelContext& ctx, const ForwardBatch& batch,
   CHECK(next_row == rows);
   const RopeAngles angles = ComputeRopeAngles(ctx, rope_, {scratch.positions, size_t(rows)},
                                               scratch.rope_cos, scratch.rope_sin);
-  return {ctx, rows, batch.slices, rope_, angles, scratch};
+  const RopeTable* local_rope = local_rope_.has_value() ? &*local_rope_ : nullptr;
+  const RopeAngles local_angles =
+      local_rope == nullptr ? RopeAngles{}
+                            : ComputeRopeAngles(ctx, *local_rope, {scratch.positions, size_t(rows)},
+                                                scratch.local_cos, scratch.local_sin);
+  return {ctx, rows, batch.slices, rope_, angles, local_rope, local_angles, scratch};
 }
 
 void DecoderModel::Norm(const Step& step, const std::vector<float>& weight) const {

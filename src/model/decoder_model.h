@@ -43,6 +43,8 @@ class DecoderModel : public Model {
   // Loading: the frame's tensors first, then the architecture's layers (AddNeeds for each), then
   // the facts that need all of them.
   Status LoadFrame(Weights& weights, std::string_view final_norm = "output_norm.weight");
+  // A second rotary table, for the layers that ask for Positions::kLocalRotary.
+  void SetLocalRope(RopeTable rope);
   void FinishLoad(const ModelFile& file, const Weights& weights, const LoadOptions& options);
 
   Step Begin(const KernelContext& ctx, const ForwardBatch& batch, Workspace& workspace) const;
@@ -66,6 +68,7 @@ class DecoderModel : public Model {
   AttentionShape attention_shape_;
   StateLayout layout_;
   RopeTable rope_;
+  std::optional<RopeTable> local_rope_;
   ScratchNeeds needs_;
   ModelInfo info_;
   PackedMatrix embedding_;            // [vocab, hidden]

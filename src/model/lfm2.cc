@@ -88,11 +88,11 @@ Result<std::unique_ptr<Model>> Lfm2Model::Load(const ModelFile& file, Weights& w
                                                const LoadOptions& options) {
   ASSIGN_OR_RETURN(const Lfm2Config config, ReadLfm2Config(file));
   ASSIGN_OR_RETURN(ModelPlan plan, Plan(config, options.kv_type));
-  ASSIGN_OR_RETURN(RopeTable rope, LoadRopeTable(weights, config.decoder.rope,
-                                                 RopePairs::kHalfSplit,
-                                                 ContextInForce(config.decoder, options)));
-  std::unique_ptr<Lfm2Model> model(new Lfm2Model(config.decoder, std::move(plan.layout),
-                                                 std::move(rope), options.kv_type));
+  ASSIGN_OR_RETURN(RopeTable rope,
+                   LoadRopeTable(weights, config.decoder.rope, RopePairs::kHalfSplit,
+                                 ContextInForce(config.decoder, options)));
+  std::unique_ptr<Lfm2Model> model(
+      new Lfm2Model(config.decoder, std::move(plan.layout), std::move(rope), options.kv_type));
   RETURN_IF_ERROR(model->LoadFrame(weights, kLfm2FinalNorm));
   for (int i = 0; i < config.decoder.layer_count; ++i) {
     ASSIGN_OR_RETURN(Lfm2Layer layer, model->LoadLayer(weights, config, i));
@@ -117,8 +117,8 @@ Result<Mixer> Lfm2Model::LoadMixer(Weights& weights, const Lfm2Config& config, i
   ASSIGN_OR_RETURN(norms.k, weights.Vector(prefix + "attn_k_norm.weight", c.head_dim));
   const AttentionLayer::Options options{.shape = attention_shape(),
                                         .kv_offset = layout().kv_offset(index)};
-  ASSIGN_OR_RETURN(AttentionLayer attention, AttentionLayer::Load(weights, prefix, c.hidden_size,
-                                                                  options, std::move(norms)));
+  ASSIGN_OR_RETURN(AttentionLayer attention,
+                   AttentionLayer::Load(weights, prefix, c.hidden_size, options, std::move(norms)));
   return Mixer(std::move(attention));
 }
 

@@ -8,9 +8,9 @@ Result<Lfm2Config> ReadLfm2Config(const ModelFile& file) {
   ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(file, name));
   ASSIGN_OR_RETURN(config.conv_kernel, ReadSize(file, name, "shortconv.l_cache", 2, 8));
   // 1e-6: the published model code.
-  ASSIGN_OR_RETURN(
-      config.moe, ReadMoeConfig(file, name, config.decoder.ffn_size,
-                                {.gate = RouterGate::kSigmoid, .denominator_add = 1e-6f}));
+  ASSIGN_OR_RETURN(config.moe,
+                   ReadMoeConfig(file, name, config.decoder.ffn_size,
+                                 {.gate = RouterGate::kSigmoid, .denominator_add = 1e-6f}));
   ASSIGN_OR_RETURN(config.dense_layers, ReadSize(file, name, "leading_dense_block_count", 0,
                                                  config.decoder.layer_count, 0));
   return config;

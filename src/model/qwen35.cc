@@ -1,5 +1,6 @@
-// Qwen3.5 (GGUF architecture "qwen35"): Gated DeltaNet layers, gated full attention in every n-th,
-// SwiGLU everywhere. Everything this architecture is, is here.
+// Qwen3.5 and Qwen3-Next (GGUF architectures "qwen35", "qwen35moe", "qwen3next"): Gated DeltaNet
+// layers, gated full attention in every n-th, SwiGLU or a mixture of experts everywhere. Everything
+// these architectures are, is here.
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "model/decoder_model.h"
 #include "model/layers/attention_layer.h"
 #include "model/layers/gated_delta_layer.h"
+#include "model/layers/moe_ffn.h"
 #include "model/layers/swiglu_ffn.h"
 #include "model/qwen35_config.h"
 #include "model/reference/architectures.h"
@@ -22,7 +24,7 @@ struct Qwen35Layer {
   std::vector<float> mixer_norm;  // [hidden]
   std::variant<AttentionLayer, GatedDeltaLayer> mixer;
   std::vector<float> ffn_norm;  // [hidden]
-  SwiGluFfn ffn;
+  std::variant<SwiGluFfn, MoeFfn> ffn;
 };
 
 class Qwen35Model final : public DecoderModel {
@@ -38,7 +40,7 @@ class Qwen35Model final : public DecoderModel {
       std::visit([&](const auto& mixer) { mixer.Forward(step); }, layer.mixer);
       AddBranch(step);
       Norm(step, layer.ffn_norm);
-      layer.ffn.Forward(step);
+      std::visit([&](const auto& ffn) { ffn.Forward(step); }, layer.ffn);
       AddBranch(step);
     }
     Finish(step, batch);
@@ -108,8 +110,10 @@ Result<Qwen35Layer> Qwen35Model::LoadLayer(Weights& weights, const Qwen35Config&
     return AttentionLayer::Load(weights, prefix, c.hidden_size, options, std::move(norms));
   };
   const auto load_delta = [&]() -> Result<GatedDeltaLayer> {
-    GatedDeltaLayer::Options options{
-        .shape = config.delta, .conv_kernel = config.conv_kernel, .norm_eps = c.norm_eps};
+    GatedDeltaLayer::Options options{.shape = config.delta,
+                                     .conv_kernel = config.conv_kernel,
+                                     .norm_eps = c.norm_eps,
+                                     .gate_rows = config.gate_rows};
     options.conv_offset = layout().state_offset(next_part++);
     options.delta_offset = layout().state_offset(next_part++);
     return GatedDeltaLayer::Load(weights, prefix, c.hidden_size, options);
@@ -129,8 +133,17 @@ Result<Qwen35Layer> Qwen35Model::LoadLayer(Weights& weights, const Qwen35Config&
   ASSIGN_OR_RETURN(auto mixer, load_mixer());
   ASSIGN_OR_RETURN(auto ffn_norm,
                    weights.Vector(prefix + "post_attention_norm.weight", c.hidden_size));
-  ASSIGN_OR_RETURN(SwiGluFfn ffn, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
-  ffn.AddNeeds(needs());
+  const auto load_ffn = [&]() -> Result<std::variant<SwiGluFfn, MoeFfn>> {
+    using Ffn = std::variant<SwiGluFfn, MoeFfn>;
+    if (config.moe.has_value()) {
+      ASSIGN_OR_RETURN(MoeFfn moe, MoeFfn::Load(weights, prefix, c.hidden_size, *config.moe));
+      return Ffn(std::move(moe));
+    }
+    ASSIGN_OR_RETURN(SwiGluFfn dense, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
+    return Ffn(std::move(dense));
+  };
+  ASSIGN_OR_RETURN(auto ffn, load_ffn());
+  std::visit([&](const auto& block) { block.AddNeeds(needs()); }, ffn);
   return Qwen35Layer{std::move(mixer_norm), std::move(mixer), std::move(ffn_norm), std::move(ffn)};
 }
 
@@ -166,17 +179,23 @@ bool IsPredictionTensor(const ModelFile& file, std::string_view name) {
   return layer >= config->decoder.layer_count;
 }
 
+constexpr Architecture Named(std::string_view name) {
+  return {
+      .name = name,
+      .plan = [](const ModelFile& file, KvType kv_type) -> Result<ModelPlan> {
+        ASSIGN_OR_RETURN(const Qwen35Config config, ReadQwen35Config(file));
+        return Plan(config, kv_type);
+      },
+      .load = Qwen35Model::Load,
+      .load_reference = reference::LoadQwen35Reference,
+      .ignores = IsPredictionTensor,
+  };
+}
+
 }  // namespace
 
-const Architecture kQwen35Architecture = {
-    .name = "qwen35",
-    .plan = [](const ModelFile& file, KvType kv_type) -> Result<ModelPlan> {
-      ASSIGN_OR_RETURN(const Qwen35Config config, ReadQwen35Config(file));
-      return Plan(config, kv_type);
-    },
-    .load = Qwen35Model::Load,
-    .load_reference = reference::LoadQwen35Reference,
-    .ignores = IsPredictionTensor,
-};
+const Architecture kQwen35Architecture = Named("qwen35");
+const Architecture kQwen35MoeArchitecture = Named("qwen35moe");
+const Architecture kQwen3NextArchitecture = Named("qwen3next");
 
 }  // namespace cairn

@@ -5,25 +5,29 @@
 namespace cairn {
 
 Result<Qwen35Config> ReadQwen35Config(const ModelFile& file) {
-  constexpr std::string_view kArch = "qwen35";
+  ASSIGN_OR_RETURN(const std::string_view name, file.GetString("general.architecture"));
+  const std::string_view arch = name;
   Qwen35Config config;
-  ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(file, kArch));
+  ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(file, arch));
   DecoderConfig& decoder = config.decoder;
   ASSIGN_OR_RETURN(const int predict_layers,
-                   ReadSize(file, kArch, "nextn_predict_layers", 0, decoder.layer_count - 1, 0));
+                   ReadSize(file, arch, "nextn_predict_layers", 0, decoder.layer_count - 1, 0));
   decoder.layer_count -= predict_layers;
   ASSIGN_OR_RETURN(config.full_attention_interval,
-                   ReadSize(file, kArch, "full_attention_interval", 1, 1 << 16, 4));
-  ASSIGN_OR_RETURN(config.conv_kernel, ReadSize(file, kArch, "ssm.conv_kernel", 2, 8));
+                   ReadSize(file, arch, "full_attention_interval", 1, 1 << 16, 4));
+  ASSIGN_OR_RETURN(config.conv_kernel, ReadSize(file, arch, "ssm.conv_kernel", 2, 8));
 
   GatedDeltaShape& delta = config.delta;
-  // GGUF tiles the value heads over the key heads; Hugging Face checkpoints group them.
-  ASSIGN_OR_RETURN(const bool grouped, file.GetBoolOr("qwen35.ssm.value_heads_grouped", false));
+  // GGUF tiles the value heads of Qwen3.5 over the key heads; those of Qwen3-Next and of Hugging
+  // Face checkpoints are grouped.
+  ASSIGN_OR_RETURN(
+      const bool grouped,
+      file.GetBoolOr(std::string(arch) + ".ssm.value_heads_grouped", arch == "qwen3next"));
   delta.map = grouped ? DeltaHeadMap::kGrouped : DeltaHeadMap::kTiled;
-  ASSIGN_OR_RETURN(delta.key_heads, ReadSize(file, kArch, "ssm.group_count", 1, 4096));
-  ASSIGN_OR_RETURN(delta.value_heads, ReadSize(file, kArch, "ssm.time_step_rank", 1, 4096));
-  ASSIGN_OR_RETURN(delta.key_dim, ReadSize(file, kArch, "ssm.state_size", 1, 256));
-  ASSIGN_OR_RETURN(const int inner, ReadSize(file, kArch, "ssm.inner_size", 1, 1 << 20));
+  ASSIGN_OR_RETURN(delta.key_heads, ReadSize(file, arch, "ssm.group_count", 1, 4096));
+  ASSIGN_OR_RETURN(delta.value_heads, ReadSize(file, arch, "ssm.time_step_rank", 1, 4096));
+  ASSIGN_OR_RETURN(delta.key_dim, ReadSize(file, arch, "ssm.state_size", 1, 256));
+  ASSIGN_OR_RETURN(const int inner, ReadSize(file, arch, "ssm.inner_size", 1, 1 << 20));
   if (delta.value_heads % delta.key_heads != 0 || inner % delta.value_heads != 0) {
     return DataLoss("[model] Gated DeltaNet sizes do not divide: inner size " +
                     std::to_string(inner) + ", " + std::to_string(delta.value_heads) +
@@ -34,6 +38,12 @@ Result<Qwen35Config> ReadQwen35Config(const ModelFile& file) {
     return Unsupported("[model] Gated DeltaNet value heads of " + std::to_string(delta.value_dim) +
                        "; wanted a multiple of 16");
   }
+  if (arch == "qwen3next") {
+    config.gate_rows = GateRows::kByKeyHead;
+  }
+  ASSIGN_OR_RETURN(config.moe, ReadMoeConfig(file, arch, decoder.ffn_size, {}));
+  if (!config.moe.has_value() && decoder.ffn_size == 0)
+    return DataLoss("[model] " + std::string(arch) + ".feed_forward_length is missing");
   return config;
 }
 

@@ -1,8 +1,13 @@
-// Hyperparameters of Qwen3.5: Gated DeltaNet layers with gated full attention in every n-th.
+// Hyperparameters of Qwen3.5 and Qwen3-Next, dense or with experts: Gated DeltaNet layers with
+// gated full attention in every n-th.
 #pragma once
+
+#include <optional>
 
 #include "kernels/gated_delta.h"
 #include "model/config.h"
+#include "model/layers/gated_delta_layer.h"
+#include "model/moe_config.h"
 
 namespace cairn {
 
@@ -11,6 +16,8 @@ struct Qwen35Config {
   GatedDeltaShape delta;
   int conv_kernel = 0;
   int full_attention_interval = 0;
+  GateRows gate_rows = GateRows::kApart;
+  std::optional<MoeConfig> moe;
 
   bool IsAttention(int layer) const { return (layer + 1) % full_attention_interval == 0; }
 };

@@ -7,6 +7,8 @@ namespace cairn {
 std::span<const Architecture* const> Architectures() {
   static constexpr auto kAll = std::to_array<const Architecture*>({
       &kQwen35Architecture,
+      &kQwen35MoeArchitecture,
+      &kQwen3NextArchitecture,
       &kLlamaArchitecture,
       &kMistral3Architecture,
       &kSmolLm3Architecture,
@@ -14,6 +16,7 @@ std::span<const Architecture* const> Architectures() {
       &kQwen2MoeArchitecture,
       &kQwen3Architecture,
       &kQwen3MoeArchitecture,
+      &kGemma3Architecture,
       &kLfm2Architecture,
       &kLfm2MoeArchitecture,
       &kMamba2Architecture,

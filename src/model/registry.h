@@ -40,6 +40,9 @@ Result<const Architecture*> ArchitectureOf(const ModelFile& file);
 std::span<const Architecture* const> Architectures();
 
 extern const Architecture kQwen35Architecture;
+extern const Architecture kQwen35MoeArchitecture;
+extern const Architecture kQwen3NextArchitecture;
+extern const Architecture kGemma3Architecture;
 extern const Architecture kLlamaArchitecture;
 extern const Architecture kMistral3Architecture;
 extern const Architecture kSmolLm3Architecture;

@@ -1,5 +1,6 @@
 #include "model/state_export.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/quant.h"
@@ -18,15 +19,18 @@ int64_t CheckpointHead(const GatedDeltaShape& shape, int64_t head) {
 
 std::vector<StateTensor> ExportKv(int layer, const AttentionShape& shape, RopePairs pairs,
                                   size_t kv_offset, std::span<std::byte* const> blocks,
-                                  int64_t tokens) {
+                                  int64_t end) {
   const int64_t d = shape.head_dim, heads = shape.kv_heads;
+  const int64_t first = shape.window > 0 ? std::max<int64_t>(0, end - shape.window) : 0;
+  const int64_t tokens = end - first;
   const std::string tag = "layer" + std::to_string(layer) + "_";
   StateTensor k{tag + "k", {heads, tokens, d}, std::vector<float>(heads * tokens * d)};
   StateTensor v{tag + "v", {heads, tokens, d}, std::vector<float>(heads * tokens * d)};
   for (int64_t h = 0; h < heads; ++h) {
     for (int64_t t = 0; t < tokens; ++t) {
-      const std::byte* head = blocks[t / kBlockPositions] + kv_offset + h * shape.head_bytes();
-      const int slot = static_cast<int>(t % kBlockPositions);
+      const int64_t at = first + t;
+      const std::byte* head = blocks[at / kBlockPositions] + kv_offset + h * shape.head_bytes();
+      const int slot = static_cast<int>(at % kBlockPositions);
       for (int64_t i = 0; i < d; ++i) {
         // GGUF llama keeps a pair of the rotation side by side, the checkpoint half a head apart.
         const int64_t to = pairs == RopePairs::kInterleaved ? i % 2 * (d / 2) + i / 2 : i;
@@ -39,10 +43,6 @@ std::vector<StateTensor> ExportKv(int layer, const AttentionShape& shape, RopePa
   return {std::move(k), std::move(v)};
 }
 
-std::vector<StateTensor> ExportGatedDelta(int layer, const GatedDeltaShape& shape, int conv_kernel,
-                                          const float* conv, const float* delta) {
-  const int64_t dk = shape.key_dim, dv = shape.value_dim, value_heads = shape.value_heads;
-  const int64_t v_begin = 2 * shape.key_heads * dk, channels = v_begin + value_heads * dv;
 std::vector<StateTensor> ExportMamba2(int layer, const Mamba2Layer::Options& options,
                                       const std::byte* state) {
   const Mamba2Config& config = options.config;
@@ -61,6 +61,10 @@ std::vector<StateTensor> ExportMamba2(int layer, const Mamba2Layer::Options& opt
   return {std::move(c), std::move(m)};
 }
 
+std::vector<StateTensor> ExportGatedDelta(int layer, const GatedDeltaShape& shape, int conv_kernel,
+                                          const float* conv, const float* delta) {
+  const int64_t dk = shape.key_dim, dv = shape.value_dim, value_heads = shape.value_heads;
+  const int64_t v_begin = 2 * shape.key_heads * dk, channels = v_begin + value_heads * dv;
   const int64_t inputs = conv_kernel - 1;
   const std::string tag = "layer" + std::to_string(layer) + "_";
   StateTensor c{tag + "conv", {inputs, channels}, std::vector<float>(inputs * channels)};

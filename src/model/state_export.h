@@ -18,16 +18,17 @@
 
 namespace cairn {
 
-// layerI_k and layerI_v [kv_heads, tokens, d] of the KV at `kv_offset` of each block.
+// layerI_k and layerI_v [kv_heads, tokens, d] of the KV at `kv_offset` of each block; with a window
+// of its last positions only.
 std::vector<StateTensor> ExportKv(int layer, const AttentionShape& shape, RopePairs pairs,
                                   size_t kv_offset, std::span<std::byte* const> blocks,
                                   int64_t tokens);
 
-// layerI_conv [K - 1, channels] and layerI_delta [value_heads, dv, dk].
 // layerI_conv [K - 1, channels] and layerI_ssm [heads, head_dim, states].
 std::vector<StateTensor> ExportMamba2(int layer, const Mamba2Layer::Options& options,
                                       const std::byte* state);
 
+// layerI_conv [K - 1, channels] and layerI_delta [value_heads, dv, dk].
 std::vector<StateTensor> ExportGatedDelta(int layer, const GatedDeltaShape& shape, int conv_kernel,
                                           const float* conv, const float* delta);
 

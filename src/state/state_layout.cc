@@ -10,7 +10,7 @@ constexpr size_t kPartBytesMax = size_t{1} << 40;
 
 size_t FixedBytes(const StateKind& kind) {
   if (const auto* w = std::get_if<WindowKv>(&kind))
-    return static_cast<size_t>(w->window) * w->bytes_per_token;
+    return static_cast<size_t>(w->blocks() * kBlockTokens) * w->bytes_per_token;
   if (const auto* r = std::get_if<Recurrent>(&kind)) return r->bytes;
   return std::get<Conv>(kind).bytes;
 }
@@ -30,7 +30,8 @@ Result<StateLayout> StateLayout::Create(std::vector<StatePart> parts, size_t hid
       continue;
     }
     if (const auto* w = std::get_if<WindowKv>(&part.kind);
-        w && (w->window <= 0 || w->bytes_per_token > kPartBytesMax / w->window)) {
+        w &&
+        (w->window <= 0 || w->bytes_per_token > kPartBytesMax / (w->blocks() * kBlockTokens))) {
       return InvalidArgument("[state_layout] window KV size out of range");
     }
     const size_t bytes = FixedBytes(part.kind);

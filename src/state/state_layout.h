@@ -34,6 +34,8 @@ struct FullKv {
 struct WindowKv {
   int window;  // W positions
   size_t bytes_per_token;
+  // A ring of whole blocks: those that positions p - W + 1 .. p can lie in (docs/adr/0009).
+  int64_t blocks() const { return (window + kBlockTokens - 2) / kBlockTokens + 1; }
 };
 struct Recurrent {
   size_t bytes;

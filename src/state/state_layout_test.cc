@@ -27,6 +27,18 @@ TEST(StateLayout, OnlyFullKvIsTrimmable) {
   EXPECT_FALSE(StateLayout::Create({{0, FullKv{32}}, {1, Conv{8}}}, 64).value().trimmable());
 }
 
+TEST(StateLayout, AWindowIsARingOfTheBlocksItCanTouch) {
+  const int windows[] = {1, 2, 64, 65, 66, 512};
+  const int64_t blocks[] = {1, 2, 2, 2, 3, 9};
+  for (size_t i = 0; i < std::size(windows); ++i) {
+    const WindowKv window{windows[i], 10};
+    EXPECT_EQ(window.blocks(), blocks[i]) << windows[i];
+    const StateLayout layout = StateLayout::Create({{0, window}}, 64).value();
+    EXPECT_EQ(layout.recurrent_bytes(), static_cast<size_t>(blocks[i]) * 640);
+    EXPECT_EQ(layout.kv_bytes_per_token(), 0u);
+  }
+}
+
 TEST(StateLayout, RefusesSizesOutOfRange) {
   const size_t huge = size_t{1} << 50;
   const StateKind kinds[] = {FullKv{huge},   Recurrent{huge}, Conv{huge},

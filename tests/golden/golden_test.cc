@@ -61,7 +61,8 @@ LogitsError RunCases(const Model& model, CpuLevel level, const GoldenSet& set, A
 double StatesError(const GoldenSet& set, const std::vector<StateTensor>& states) {
   double worst = 0;
   for (const StateTensor& state : states) {
-    const auto stored = testing::ReadNpy(set.directory + "states/" + state.name + ".npy");
+    const auto stored = testing::LastPositions(
+        testing::ReadNpy(set.directory + "states/" + state.name + ".npy"), state.shape);
     EXPECT_EQ(stored.shape, state.shape) << state.name;
     double scale = 1;
     for (const float x : stored.data) scale = std::max<double>(scale, std::abs(x));
@@ -150,7 +151,8 @@ TEST_P(FloatGolden, GreedyContinuations) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, FloatGolden,
                          ::testing::Combine(::testing::Values("qwen35-a", "qwen35-b", "llama-a",
-                                                              "llama-b", "qwen3", "lfm2"),
+                                                              "llama-b", "qwen3", "lfm2", "gemma3",
+                                                              "qwen3-next"),
                                             ::testing::ValuesIn(SupportedCpuLevels())),
                          [](const auto& info) {
                            return CaseName(std::string(std::get<0>(info.param)) + "_" +
@@ -197,7 +199,9 @@ constexpr Variant kVariants[] = {
     {"qwen35-a", "Q8_0"},      {"qwen35-a", "Q4_0"},    {"qwen35-a", "BF16"},
     {"llama-a", "Q8_0"},       {"llama-a", "Q4_0"},     {"llama-a", "BF16"},
     {"qwen35-k256", "Q5_K_M"}, {"qwen35-k256", "Q6_K"}, {"llama-k256", "Q4_K_M"},
-    {"llama-k256", "Q5_K_M"},  {"llama-k256", "Q6_K"},  {"qwen35-k256", "Q4_K_M"}};
+    {"llama-k256", "Q5_K_M"},  {"llama-k256", "Q6_K"},  {"qwen35-k256", "Q4_K_M"},
+    {"lfm2", "Q8_0"},          {"lfm2", "Q4_0"},        {"lfm2-k256", "Q4_K_M"},
+    {"lfm2-k256", "Q5_K_M"},   {"lfm2-k256", "Q6_K"}};
 
 INSTANTIATE_TEST_SUITE_P(Variants, QuantGolden,
                          ::testing::Combine(::testing::ValuesIn(kVariants),

@@ -19,6 +19,9 @@ using testing::LogitsError;
 // 1e-7 of values up to 15, grown a little by the layers above; 3e-6 and 3e-7 were measured.
 constexpr double kLogitsMax = 1e-5;
 constexpr double kStatesMax = 1e-6;
+// One row of qwen3-next is sensitive to just that rounding: the numpy reference, given float32(1 +
+// w), is off by the same 2.17e-5.
+constexpr double kNextLogitsMax = 5e-5;
 
 std::unique_ptr<ReferenceModel> Load(const std::string& path) {
   auto file = GgufFile::Open(path);
@@ -59,13 +62,13 @@ TEST_P(ReferenceGolden, LogitsAndStatesEqualTheFixture) {
     if (c.states) ExpectStates(set, output.states);
   }
   std::printf("%s reference: %s\n", name.c_str(), error.ToString().c_str());
-  EXPECT_LE(error.max_abs(), kLogitsMax);
+  EXPECT_LE(error.max_abs(), name == "qwen3-next" ? kNextLogitsMax : kLogitsMax);
   EXPECT_EQ(error.argmax_errors(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceGolden,
                          ::testing::Values("qwen35-a", "qwen35-b", "llama-a", "llama-b", "qwen3",
-                                           "lfm2"));
+                                           "lfm2", "gemma3", "qwen3-next"));
 
 INSTANTIATE_TEST_SUITE_P(Mamba2Fixtures, ReferenceGolden,
                          ::testing::Values("mamba2", "granite-h", "falcon-h1", "nemotron-h"));
@@ -99,7 +102,8 @@ INSTANTIATE_TEST_SUITE_P(
                       QuantCase{"llama-a", "Q4_0"}, QuantCase{"llama-a", "BF16"},
                       QuantCase{"qwen35-k256", "Q4_K_M"}, QuantCase{"qwen35-k256", "Q5_K_M"},
                       QuantCase{"qwen35-k256", "Q6_K"}, QuantCase{"llama-k256", "Q4_K_M"},
-                      QuantCase{"llama-k256", "Q5_K_M"}, QuantCase{"llama-k256", "Q6_K"}),
+                      QuantCase{"llama-k256", "Q5_K_M"}, QuantCase{"llama-k256", "Q6_K"},
+                      QuantCase{"lfm2", "Q8_0"}, QuantCase{"lfm2-k256", "Q4_K_M"}),
     [](const auto& info) {
       std::string name = std::string(info.param.name) + "_" + info.param.type;
       std::replace(name.begin(), name.end(), '-', '_');

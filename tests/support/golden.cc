@@ -73,6 +73,17 @@ double GoldenSet::LogitsStd() const {
   return std::sqrt(squares / logits.data.size() - mean * mean);
 }
 
+NpyArray LastPositions(NpyArray stored, const std::vector<int64_t>& shape) {
+  if (shape.size() != 3 || stored.shape.size() != 3 || stored.shape[1] <= shape[1]) return stored;
+  const int64_t tokens = stored.shape[1], d = stored.shape[2];
+  NpyArray last{{stored.shape[0], shape[1], d}, {}};
+  for (int64_t h = 0; h < stored.shape[0]; ++h) {
+    const auto end = stored.data.begin() + (h + 1) * tokens * d;
+    last.data.insert(last.data.end(), end - shape[1] * d, end);
+  }
+  return last;
+}
+
 GoldenSet LoadGoldenSet(const std::string& name, const std::string& variant) {
   GoldenSet set;
   set.directory = kGoldenData + name + "/";

@@ -17,6 +17,10 @@ struct NpyArray {
 // A little-endian float32 .npy file in C order. A broken file fails the calling test by CHECK.
 NpyArray ReadNpy(const std::string& path);
 
+// The last positions of a stored k or v [heads, T, d] where `shape` has fewer of them: a window
+// layer keeps no more. Others as they are.
+NpyArray LastPositions(NpyArray stored, const std::vector<int64_t>& shape);
+
 struct GoldenCase {
   std::string name;
   std::vector<Token> tokens;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/vector_ops.h"
+#include "model/layers/window_kv.h"
 
 namespace cairn {
 namespace {
@@ -71,18 +72,29 @@ void AttentionLayer::Forward(const Step& step) const {
     RmsNormHeads(ctx, q, width, q_stride, norms_.q.data(), norms_.eps, rows, shape.heads, d);
     RmsNormHeads(ctx, k, width, d, norms_.k.data(), norms_.eps, rows, shape.kv_heads, d);
   }
-  if (options_.positions == Positions::kRotary) {
-    ApplyRope(ctx, step.rope, step.angles, q, width, q_stride, rows, shape.heads);
-    ApplyRope(ctx, step.rope, step.angles, k, width, d, rows, shape.kv_heads);
+  if (options_.positions != Positions::kNone) {
+    const bool local = options_.positions == Positions::kLocalRotary;
+    const RopeTable& rope = local ? *step.local_rope : step.rope;
+    const RopeAngles& angles = local ? step.local_angles : step.angles;
+    ApplyRope(ctx, rope, angles, q, width, q_stride, rows, shape.heads);
+    ApplyRope(ctx, rope, angles, k, width, d, rows, shape.kv_heads);
   }
 
-  const auto slices = step.AttentionSlices(options_.kv_offset);
-  StoreKv(ctx, shape, slices, k, width, v, width);
+  const auto attend = [&](const float* query, int64_t ldq) {
+    if (shape.window > 0) {
+      AttendWindow(step, shape, options_.kv_offset, query, ldq, k, v, width, scratch.mixed,
+                   q_width);
+      return;
+    }
+    const auto slices = step.AttentionSlices(options_.kv_offset);
+    StoreKv(ctx, shape, slices, k, width, v, width);
+    Attend(ctx, shape, slices, query, ldq, scratch.mixed, q_width, scratch.attention);
+  };
   if (options_.gate == OutputGate::kNone) {
-    Attend(ctx, shape, slices, q, width, scratch.mixed, q_width, scratch.attention);
+    attend(q, width);
   } else {
     CopyHeads(ctx, q, width, q_stride, rows, shape.heads, d, scratch.staged, q_width, d);
-    Attend(ctx, shape, slices, scratch.staged, q_width, scratch.mixed, q_width, scratch.attention);
+    attend(scratch.staged, q_width);
     SigmoidGateHeads(ctx, scratch.mixed, q_width, d, /*gate=*/q + d, width, q_stride, rows,
                      shape.heads, d);
   }

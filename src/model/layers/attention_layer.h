@@ -18,14 +18,18 @@
 namespace cairn {
 
 enum class OutputGate { kNone, kSigmoid };
-enum class Positions { kRotary, kNone /* "NoPE": the mask alone orders the keys */ };
+enum class Positions {
+  kRotary,
+  kLocalRotary,  // by Step::local_rope
+  kNone,         // "NoPE": the mask alone orders the keys
+};
 
 class AttentionLayer {
  public:
   struct Options {
     AttentionShape shape;
     OutputGate gate = OutputGate::kNone;
-    size_t kv_offset = 0;  // of this layer in a block
+    size_t kv_offset = 0;  // of this layer in a block or, with a window, in the state
     Positions positions = Positions::kRotary;
   };
   // RMSNorm over each head of q and k before the rotation.

@@ -53,11 +53,15 @@ Result<GatedDeltaLayer> GatedDeltaLayer::Load(Weights& weights, const std::strin
                                               int64_t hidden, const Options& options) {
   const GatedDeltaShape& shape = options.shape;
   const int64_t value_width = int64_t{shape.value_heads} * shape.value_dim;
-  const Projection::Part input[] = {
+  std::vector<Projection::Part> input = {
       {prefix + "attn_qkv", ConvShape(shape, options.conv_kernel).channels},
-      {prefix + "attn_gate", value_width},
-      {prefix + "ssm_beta", shape.value_heads},
-      {prefix + "ssm_alpha", shape.value_heads}};
+      {prefix + "attn_gate", value_width}};
+  if (options.gate_rows == GateRows::kApart) {
+    input.push_back({prefix + "ssm_beta", shape.value_heads});
+    input.push_back({prefix + "ssm_alpha", shape.value_heads});
+  } else {
+    input.push_back({prefix + "ssm_ba", 2 * shape.value_heads});
+  }
   const Projection::Part output[] = {{prefix + "ssm_out", hidden}};
   ASSIGN_OR_RETURN(Vectors vectors, LoadVectors(weights, prefix, options));
   ASSIGN_OR_RETURN(Projection in, Projection::Load(weights, input, hidden));
@@ -69,7 +73,7 @@ void GatedDeltaLayer::AddNeeds(ScratchNeeds& needs) const {
   needs.projected = std::max(needs.projected, input_.n());
   needs.staged = std::max<int64_t>(needs.staged, conv_shape_.channels);
   needs.mixed = std::max(needs.mixed, value_width_);
-  needs.gates = std::max<int64_t>(needs.gates, 2 * options_.shape.value_heads);
+  needs.gates = std::max<int64_t>(needs.gates, 4 * options_.shape.value_heads);
   needs.matmul_k = std::max({needs.matmul_k, input_.k(), output_.k()});
 }
 
@@ -103,8 +107,20 @@ void GatedDeltaLayer::Forward(const Step& step) const {
 
   float* g = scratch.gates;  // [rows, value_heads]
   float* beta = g + int64_t{rows} * shape.value_heads;
-  DeltaGates(step.ctx, a, width, b, width, vectors_.a_neg.data(), vectors_.dt_bias.data(), rows,
-             shape.value_heads, g, beta);
+  int64_t gates_width = width;
+  if (options_.gate_rows == GateRows::kByKeyHead) {
+    // Of each key head r values b, then r values a; the kernel wants all b, all a.
+    const int64_t r = shape.value_heads / shape.key_heads;
+    float* apart = beta + int64_t{rows} * shape.value_heads;  // [rows, 2, value_heads]
+    gates_width = 2 * shape.value_heads;
+    CopyHeads(step.ctx, b, width, 2 * r, rows, shape.key_heads, r, apart, gates_width, r);
+    CopyHeads(step.ctx, b + r, width, 2 * r, rows, shape.key_heads, r, apart + shape.value_heads,
+              gates_width, r);
+    b = apart;
+    a = apart + shape.value_heads;
+  }
+  DeltaGates(step.ctx, a, gates_width, b, gates_width, vectors_.a_neg.data(),
+             vectors_.dt_bias.data(), rows, shape.value_heads, g, beta);
   GatedDelta(step.ctx, shape, step.RecurrentSlices(options_.delta_offset), q, k, channels, v,
              channels, g, beta, scratch.mixed, value_width_);
 

@@ -20,16 +20,24 @@
 
 namespace cairn {
 
+// How the file keeps the projections of beta and of the decay.
+enum class GateRows {
+  kApart,      // ssm_beta, ssm_alpha: [value_heads, hidden] each
+  kByKeyHead,  // ssm_ba: for each key head its value heads' beta, then their decay (Qwen3-Next)
+};
+
 class GatedDeltaLayer {
  public:
   struct Options {
     GatedDeltaShape shape;
     int conv_kernel = 0;
     float norm_eps = 0;
+    GateRows gate_rows = GateRows::kApart;
     size_t conv_offset = 0;  // of this layer's parts in a state buffer
     size_t delta_offset = 0;
   };
-  // PREFIX attn_qkv, attn_gate, ssm_beta, ssm_alpha, ssm_conv1d, ssm_a, ssm_dt, ssm_norm, ssm_out.
+  // PREFIX attn_qkv, attn_gate, ssm_beta and ssm_alpha or ssm_ba, ssm_conv1d, ssm_a, ssm_dt,
+  // ssm_norm, ssm_out.
   static Result<GatedDeltaLayer> Load(Weights& weights, const std::string& prefix, int64_t hidden,
                                       const Options& options);
 

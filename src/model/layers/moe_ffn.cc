@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/gated_ops.h"
 #include "kernels/row_ranges.h"
 #include "kernels/vector_ops.h"
 
@@ -20,12 +21,19 @@ Result<MoeFfn> MoeFfn::Load(Weights& weights, const std::string& prefix, int64_t
   ASSIGN_OR_RETURN(moe.router_, Projection::Load(weights, router, hidden));
   ASSIGN_OR_RETURN(moe.choice_bias_,
                    weights.OptionalVector(prefix + "exp_probs_b.bias", config.router.experts));
-  if (config.shared_ffn > 0) {
-    ASSIGN_OR_RETURN(moe.shared_, SwiGluFfn::Load(weights, prefix, hidden, config.shared_ffn,
-                                                  /*suffix=*/"_shexp"));
-  }
+  if (config.shared_ffn > 0) RETURN_IF_ERROR(moe.LoadShared(weights, prefix, hidden));
   RETURN_IF_ERROR(moe.LoadExperts(weights, prefix, hidden));
   return moe;
+}
+
+Status MoeFfn::LoadShared(Weights& weights, const std::string& prefix, int64_t hidden) {
+  constexpr const char* kSuffix = "_shexp";
+  if (config_.kind == ExpertKind::kRelu2) {
+    ASSIGN_OR_RETURN(shared_, Relu2Ffn::Load(weights, prefix, hidden, config_.shared_ffn, kSuffix));
+    return {};
+  }
+  ASSIGN_OR_RETURN(shared_, SwiGluFfn::Load(weights, prefix, hidden, config_.shared_ffn, kSuffix));
+  return {};
 }
 
 Status MoeFfn::LoadExperts(Weights& weights, const std::string& prefix, int64_t hidden) {
@@ -34,7 +42,12 @@ Status MoeFfn::LoadExperts(Weights& weights, const std::string& prefix, int64_t 
   const Weights::Part gate_up[] = {{prefix + "ffn_gate_exps.weight", ffn},
                                    {prefix + "ffn_up_exps.weight", ffn}};
   const Weights::Part down[] = {{prefix + "ffn_down_exps.weight", hidden}};
-  if (weights.CanStack(gate_up)) {
+  const Weights::Part merged[] = {{prefix + "ffn_gate_up_exps.weight", 2 * ffn}};
+  if (config_.kind == ExpertKind::kRelu2) {
+    ASSIGN_OR_RETURN(gate_up_, weights.Experts({gate_up + 1, 1}, experts, hidden));
+  } else if (weights.Has(merged[0].name)) {
+    ASSIGN_OR_RETURN(gate_up_, weights.Experts(merged, experts, hidden));
+  } else if (weights.CanStack(gate_up)) {
     ASSIGN_OR_RETURN(gate_up_, weights.Experts(gate_up, experts, hidden));
   } else {
     ASSIGN_OR_RETURN(gate_up_, weights.Experts({gate_up, 1}, experts, hidden));
@@ -48,7 +61,8 @@ Status MoeFfn::LoadExperts(Weights& weights, const std::string& prefix, int64_t 
 
 void MoeFfn::AddNeeds(ScratchNeeds& needs) const {
   const int64_t used = config_.router.used, ffn = config_.expert_ffn, hidden = router_.k();
-  if (shared_.has_value()) shared_->AddNeeds(needs);
+  if (shared_.has_value())
+    std::visit([&](const auto& shared) { shared.AddNeeds(needs); }, *shared_);
   needs.projected = std::max(needs.projected, used * 2 * ffn);
   needs.mixed = std::max(needs.mixed, used * ffn);
   needs.gates = std::max(needs.gates, router_.n());
@@ -63,8 +77,9 @@ void MoeFfn::Forward(const Step& step) const {
   ModelWorkspace& scratch = step.scratch;
   const RouterShape& router = config_.router;
   const int64_t width = router_.n(), hidden = router_.k();
-  if (shared_.has_value()) shared_->Forward(step);  // into branch
-  float* logits = scratch.gates;                    // [rows, experts + shared gate]
+  if (shared_.has_value())  // into branch
+    std::visit([&](const auto& shared) { shared.Forward(step); }, *shared_);
+  float* logits = scratch.gates;  // [rows, experts + shared gate]
   router_.Apply(step, scratch.normed, step.rows, logits, width);
   RouteExperts(step.ctx, router, logits, width,
                choice_bias_.has_value() ? choice_bias_->data() : nullptr, step.rows,
@@ -121,9 +136,14 @@ void MoeFfn::RunExperts(const Step& step) const {
                      : FloatActivations(x, pairs, k);
   };
   const Activations in = input(gathered, hidden, quantized_in_);
-  apply(gate_up_, in, scratch.projected, 2 * ffn);
-  if (!up_.empty()) apply(up_, in, scratch.projected + ffn, 2 * ffn);
-  SwiGluRows(step.ctx, scratch.projected, 2 * ffn, pairs, ffn, scratch.mixed);
+  if (config_.kind == ExpertKind::kRelu2) {
+    apply(gate_up_, in, scratch.mixed, ffn);
+    ReluSquareRows(step.ctx, scratch.mixed, pairs, ffn);
+  } else {
+    apply(gate_up_, in, scratch.projected, 2 * ffn);
+    if (!up_.empty()) apply(up_, in, scratch.projected + ffn, 2 * ffn);
+    SwiGluRows(step.ctx, scratch.projected, 2 * ffn, pairs, ffn, scratch.mixed);
+  }
   apply(down_, input(scratch.mixed, ffn, quantized_out_), scratch.routed, hidden);
 }
 

@@ -75,6 +75,8 @@ ModelWorkspace::ModelWorkspace(const ScratchNeeds& needs, int rows_max, int logi
     head_rows = carver.Floats(logit_rows_max, needs.hidden);
     rope_cos = carver.Floats(rows_max, needs.rope_half);
     rope_sin = carver.Floats(rows_max, needs.rope_half);
+    local_cos = carver.Floats(rows_max, needs.local_rope_half);
+    local_sin = carver.Floats(rows_max, needs.local_rope_half);
     positions = reinterpret_cast<int64_t*>(carver.Take(sizeof(int64_t) * rows_max));
     activations = {carver.Take(activation_bytes), activation_bytes};
     attention = {carver.Take(attention_bytes), attention_bytes};

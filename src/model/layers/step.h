@@ -30,6 +30,7 @@ struct ScratchNeeds {
   int64_t gates = 0;                        // per-head scalars
   int64_t matmul_k = 0;                     // widest matmul input
   int64_t rope_half = 0;                    // RopeTable::half()
+  int64_t local_rope_half = 0;              // of a second table, for window layers
   std::optional<AttentionShape> attention;  // the same in all layers
   // Mixtures of experts: a row goes to `experts_used` of `experts`.
   int experts = 0;
@@ -73,6 +74,8 @@ class ModelWorkspace : public Workspace {
   float* head_rows;    // [logit_rows, hidden]
   float* rope_cos;     // [rows, rope_half]
   float* rope_sin;     // [rows, rope_half]
+  float* local_cos;    // [rows, local_rope_half]
+  float* local_sin;    // [rows, local_rope_half]
   int64_t* positions;  // [rows]
   std::span<std::byte> activations;  // ActivationBytes of the widest matmul
   std::span<std::byte> attention;    // AttentionScratchBytes
@@ -83,6 +86,8 @@ class ModelWorkspace : public Workspace {
   std::vector<AttentionSlice> attention_slices;
   std::vector<RecurrentSlice> recurrent_slices;
   std::vector<StateTap> taps;
+  std::vector<std::byte*> window_blocks;  // of the slices of one round (window_kv.h)
+  std::vector<int> window_rows_done;      // [slices]
 
  private:
   AlignedBuffer memory_;
@@ -93,7 +98,9 @@ struct Step {
   int rows;
   std::span<const ForwardSlice> slices;
   const RopeTable& rope;
-  RopeAngles angles;  // of the rows' positions
+  RopeAngles angles;            // of the rows' positions
+  const RopeTable* local_rope;  // of window layers; null if the model has none
+  RopeAngles local_angles;
   ModelWorkspace& scratch;
 
   // The slices as the kernels want them: the layer's KV part at `kv_offset` of each block, the

@@ -17,6 +17,7 @@ Result<std::unique_ptr<ReferenceModel>> LoadMamba2Reference(const ModelFile& fil
 Result<std::unique_ptr<ReferenceModel>> LoadGraniteHybridReference(const ModelFile& file);
 Result<std::unique_ptr<ReferenceModel>> LoadFalconH1Reference(const ModelFile& file);
 Result<std::unique_ptr<ReferenceModel>> LoadNemotronHReference(const ModelFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadGemma3Reference(const ModelFile& file);
 Result<std::unique_ptr<ReferenceModel>> LoadLfm2Reference(const ModelFile& file);
 
 struct Rotary {

@@ -6,21 +6,24 @@
 
 #include "model/qwen35_config.h"
 #include "model/reference/architectures.h"
+#include "model/reference/moe_reference.h"
 #include "model/reference/reference_math.h"
 
 namespace cairn::reference {
 namespace {
 
-// Value heads lie in the file tiled over the key heads: head j * key_heads + g of the file is head
-// g * (value_heads / key_heads) + j of the checkpoint.
+// Value heads may lie in the file tiled over the key heads: head j * key_heads + g of the file is
+// head g * (value_heads / key_heads) + j of the checkpoint.
 int CheckpointHead(const GatedDeltaShape& shape, int file_head) {
+  if (shape.map == DeltaHeadMap::kGrouped) return file_head;
   const int repeat = shape.value_heads / shape.key_heads;
   return file_head % shape.key_heads * repeat + file_head / shape.key_heads;
 }
 
 struct DeltaNet {
   Matrix qkv, z, b, a, out;
-  Row conv;  // [channels, K]
+  Matrix ba;  // Qwen3-Next: of each key head b(r), a(r); then b and a are empty
+  Row conv;   // [channels, K]
   Row a_neg, dt_bias, norm;
 };
 
@@ -34,6 +37,7 @@ struct Layer {
   std::optional<DeltaNet> delta;
   std::optional<Attention> attention;
   SwiGlu ffn;
+  std::optional<Moe> moe;
 };
 
 class Qwen35Reference final : public ReferenceModel {
@@ -73,7 +77,8 @@ ReferenceModel::Output Qwen35Reference::Run(std::span<const Token> tokens,
     const Rows y = RmsNorm(x, layer.mixer_norm, c.norm_eps);
     Add(x, layer.delta.has_value() ? RunDelta(*layer.delta, y, tag, output.states)
                                    : RunAttention(*layer.attention, y, tag, output.states));
-    Add(x, layer.ffn(RmsNorm(x, layer.ffn_norm, c.norm_eps)));
+    const Rows h = RmsNorm(x, layer.ffn_norm, c.norm_eps);
+    Add(x, layer.moe.has_value() ? (*layer.moe)(h) : layer.ffn(h));
   }
   for (const int row : rows) {
     output.logits.push_back(head_(RmsNorm(x[row], final_norm_, c.norm_eps)));
@@ -86,6 +91,18 @@ Rows Qwen35Reference::RunDelta(const DeltaNet& net, const Rows& x, const std::st
   const GatedDeltaShape& s = config_.delta;
   const Rows qkv = net.qkv(x), z = net.z(x);
   Rows g = net.a(x), beta = net.b(x);
+  if (net.ba.n > 0) {
+    const Rows ba = net.ba(x);
+    const int r = s.value_heads / s.key_heads;
+    for (size_t t = 0; t < x.size(); ++t) {
+      g[t].resize(s.value_heads);
+      beta[t].resize(s.value_heads);
+      for (int h = 0; h < s.value_heads; ++h) {
+        beta[t][h] = ba[t][h / r * 2 * r + h % r];
+        g[t][h] = ba[t][h / r * 2 * r + r + h % r];
+      }
+    }
+  }
   for (size_t t = 0; t < x.size(); ++t) {
     for (int h = 0; h < s.value_heads; ++h) {
       g[t][h] = std::exp(net.a_neg[h] * Softplus(g[t][h] + net.dt_bias[h]));
@@ -134,7 +151,7 @@ Rows Qwen35Reference::DeltaRule(const Rows& qkv, const Rows& g, const Rows& beta
   Rows out(qkv.size(), Row(int64_t{s.value_heads} * dv));
   for (size_t t = 0; t < qkv.size(); ++t) {
     for (int h = 0; h < s.value_heads; ++h) {
-      const int key_head = h % s.key_heads;
+      const int key_head = CheckpointHead(s, h) / (s.value_heads / s.key_heads);
       const Row q = unit(&qkv[t][int64_t{key_head} * dk]);
       const Row k = unit(&qkv[t][int64_t{s.key_heads + key_head} * dk]);
       const double* v = &qkv[t][int64_t{2} * s.key_heads * dk + int64_t{h} * dv];
@@ -219,8 +236,12 @@ Result<DeltaNet> LoadDelta(const ModelFile& file, const std::string& p, const Qw
   DeltaNet net;
   ASSIGN_OR_RETURN(net.qkv, LoadMatrix(file, p + "attn_qkv", channels, hidden));
   ASSIGN_OR_RETURN(net.z, LoadMatrix(file, p + "attn_gate", value_width, hidden));
-  ASSIGN_OR_RETURN(net.b, LoadMatrix(file, p + "ssm_beta", s.value_heads, hidden));
-  ASSIGN_OR_RETURN(net.a, LoadMatrix(file, p + "ssm_alpha", s.value_heads, hidden));
+  if (c.gate_rows == GateRows::kByKeyHead) {
+    ASSIGN_OR_RETURN(net.ba, LoadMatrix(file, p + "ssm_ba", 2 * s.value_heads, hidden));
+  } else {
+    ASSIGN_OR_RETURN(net.b, LoadMatrix(file, p + "ssm_beta", s.value_heads, hidden));
+    ASSIGN_OR_RETURN(net.a, LoadMatrix(file, p + "ssm_alpha", s.value_heads, hidden));
+  }
   ASSIGN_OR_RETURN(net.out, LoadMatrix(file, p + "ssm_out", hidden, value_width));
   ASSIGN_OR_RETURN(net.conv, LoadVector(file, p + "ssm_conv1d.weight", channels * c.conv_kernel));
   ASSIGN_OR_RETURN(net.a_neg, LoadVector(file, p + "ssm_a", s.value_heads));
@@ -258,7 +279,11 @@ Result<std::unique_ptr<ReferenceModel>> Qwen35Reference::Load(const ModelFile& f
     ASSIGN_OR_RETURN(layer.mixer_norm, LoadVector(file, p + "attn_norm.weight", c.hidden_size));
     ASSIGN_OR_RETURN(layer.ffn_norm,
                      LoadVector(file, p + "post_attention_norm.weight", c.hidden_size));
-    ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, p, c.hidden_size, c.ffn_size));
+    if (model->config_.moe.has_value()) {
+      ASSIGN_OR_RETURN(layer.moe, LoadMoe(file, p, c.hidden_size, *model->config_.moe));
+    } else {
+      ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, p, c.hidden_size, c.ffn_size));
+    }
     if (model->config_.IsAttention(i)) {
       ASSIGN_OR_RETURN(layer.attention, LoadAttention(file, p, c));
     } else {

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Text and perplexity of real weights beside llama.cpp, on the same model file.
+
+    bench/real_weights.py --model M.gguf [--cairn build/release/bin/cairn] [--llama-server PATH] [--llama-perplexity PATH --text FILE]
+                          [--prompts 20] [--tokens 200] [--context 512] [--chunks 8]
+
+With --llama-server: greedy continuations of the prompts below. Both engines quantise activations their own way, so texts part where two tokens
+are nearly equal; the table says at which token, and the mean and largest difference of the chosen tokens' log probabilities before that.
+With --llama-perplexity: the text is cut into chunks of --context tokens, the first token of each replaced by BOS where the model wants one, and
+the second half of each chunk is scored: llama-perplexity's own definition, so the two figures are comparable. Standard library only.
+"""
+import argparse, json, math, re, socket, statistics, subprocess, sys, time, urllib.request
+
+PROMPTS = [
+    "The capital of France is", "Once upon a time there was a small", "Water boils at", "The three primary colours are",
+    "In 1969, the first human", "To make bread you need", "The theory of evolution says that", "A good way to learn a language is",
+    "The sun rises in the", "Photosynthesis is the process by which", "My favourite book is about", "The stock market fell today because",
+    "def fibonacci(n):", "The best thing about winter is", "Dear Sir or Madam,", "A triangle with three equal sides is",
+    "The recipe calls for two cups of", "Scientists have discovered that", "The history of Rome begins with", "If you want to stay healthy,",
+]
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--model", required=True)
+    p.add_argument("--cairn", default="build/release/bin/cairn")
+    p.add_argument("--llama-server")
+    p.add_argument("--llama-perplexity")
+    p.add_argument("--text", help="a UTF-8 text for the perplexity")
+    p.add_argument("--prompts", type=int, default=len(PROMPTS))
+    p.add_argument("--tokens", type=int, default=200)
+    p.add_argument("--context", type=int, default=512)
+    p.add_argument("--chunks", type=int, default=8)
+    p.add_argument("--threads", type=int, default=2)
+    return p.parse_args()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    def __init__(self, command, port):
+        self.base = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(1200):
+            try:
+                urllib.request.urlopen(self.base + "/health", timeout=5).read()
+                return
+            except OSError:
+                if self.process.poll() is not None:
+                    sys.exit(f"{command[0]} ended with {self.process.returncode}")
+                time.sleep(0.1)
+        sys.exit(f"{command[0]} did not come up")
+
+    def post(self, path, body):
+        request = urllib.request.Request(self.base + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=1800) as reply:
+            return json.load(reply)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def cairn(a):
+    port = free_port()
+    return Server([a.cairn, "serve", "--model", a.model, "--port", str(port), "--threads", str(a.threads), "--context-length",
+                   str(max(a.context, a.tokens + 64) + 64)], port)
+
+
+def peer(a):
+    port = free_port()
+    return Server([a.llama_server, "-m", a.model, "--port", str(port), "-t", str(a.threads), "-c", str(max(a.context, a.tokens + 64) + 64), "-np", "1"],
+                  port)
+
+
+def greedy(a):
+    """For each prompt: both lists of (token bytes, log probability)."""
+    rows = []
+    with peer(a) as other:
+        prompts = [other.post("/tokenize", {"content": p, "add_special": True})["tokens"] for p in PROMPTS[:a.prompts]]
+        theirs = []
+        for tokens in prompts:
+            reply = other.post("/completion", {"prompt": tokens, "n_predict": a.tokens, "temperature": 0, "n_probs": 1, "cache_prompt": False})
+            theirs.append([(bytes(t["bytes"]), t["logprob"]) for t in reply["completion_probabilities"]])
+    with cairn(a) as ours:
+        for tokens, their in zip(prompts, theirs):
+            reply = ours.post("/v1/completions", {"prompt": tokens, "max_tokens": a.tokens, "temperature": 0, "logprobs": 0})
+            content = reply["choices"][0]["logprobs"]["content"]
+            rows.append(([(bytes(t["bytes"]), t["logprob"]) for t in content], their))
+    return rows
+
+
+def compare_text(a):
+    parted, differences = [], []
+    for prompt, (our, their) in zip(PROMPTS, greedy(a)):
+        same = 0
+        while same < min(len(our), len(their)) and our[same][0] == their[same][0]:
+            differences.append(abs(our[same][1] - their[same][1]))
+            same += 1
+        equal = same == len(our) == len(their)
+        parted.append(None if equal else same)
+        print(f"  {'equal, ' + str(same) + ' tokens' if equal else 'parts at token ' + str(same):24} {prompt!r}")
+    ends = [p for p in parted if p is not None]
+    print(f"text: {len(parted) - len(ends)} of {len(parted)} equal to the end; the others part at {sorted(ends)}")
+    if differences:
+        print(f"logprob difference before that: mean {statistics.mean(differences):.4f} max {max(differences):.4f} over {len(differences)} tokens")
+
+
+def our_perplexity(a):
+    text = open(a.text, encoding="utf-8").read()
+    negative, count = 0.0, 0
+    with cairn(a) as server:
+        tokens = server.post("/tokenize", {"content": text, "add_special": True})["tokens"]
+        bos = server.post("/tokenize", {"content": "", "add_special": True})["tokens"]
+        for i in range(min(a.chunks, len(tokens) // a.context)):
+            chunk = tokens[i * a.context:(i + 1) * a.context]
+            if bos:
+                chunk[0] = bos[0]
+            reply = server.post("/v1/completions", {"prompt": chunk, "max_tokens": 1, "temperature": 0, "logprobs": 0, "echo": True})
+            scores = reply["choices"][0]["logprobs"]["token_logprobs"][a.context // 2 + 1:a.context]
+            negative -= sum(scores)
+            count += len(scores)
+    return math.exp(negative / count), count
+
+
+def compare_perplexity(a):
+    ours, count = our_perplexity(a)
+    done = subprocess.run([a.llama_perplexity, "-m", a.model, "-f", a.text, "-c", str(a.context), "-b", str(a.context), "--chunks", str(a.chunks),
+                           "-t", str(a.threads)], capture_output=True, text=True, timeout=3600)
+    found = re.search(r"Final estimate: PPL = ([0-9.]+)", done.stdout + done.stderr)
+    if not found:
+        sys.exit(f"{a.llama_perplexity} gave no estimate:\n{done.stderr[-1500:]}")
+    theirs = float(found.group(1))
+    print(f"perplexity: cairn {ours:.4f}, llama.cpp {theirs:.4f}, {100 * (ours / theirs - 1):+.3f} % over {count} tokens")
+
+
+def main():
+    a = arguments()
+    print(a.model)
+    if a.llama_server:
+        compare_text(a)
+    if a.llama_perplexity:
+        if not a.text:
+            sys.exit("--llama-perplexity needs --text")
+        compare_perplexity(a)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+// Hyperparameters of Gemma 3 (text).
+#pragma once
+
+#include "model/config.h"
+
+namespace cairn {
+
+struct Gemma3Config {
+  DecoderConfig decoder;  // its rope is that of the global layers
+  RopeConfig local_rope;
+  int window = 0;           // positions a local layer sees
+  int global_interval = 0;  // every n-th layer is global
+
+  bool IsGlobal(int layer) const { return (layer + 1) % global_interval == 0; }
+  AttentionShape shape(int layer, KvType kv_type) const {
+    AttentionShape shape = decoder.attention_shape(kv_type);
+    if (!IsGlobal(layer)) shape.window = window;
+    return shape;
+  }
+};
+
+// Errors: those of ReadDecoderConfig; Unsupported (soft caps on the logits).
+Result<Gemma3Config> ReadGemma3Config(const ModelFile& file);
+
+}  // namespace cairn
