@@ -45,12 +45,19 @@ namespace {
 
 using testing::TestSequence;
 
-class SteadyStep : public ::testing::TestWithParam<const char*> {
+struct File {
+  const char* path;
+  KvType kv_type = KvType::kF16;
+};
+
+class SteadyStep : public ::testing::TestWithParam<File> {
  protected:
   void SetUp() override {
-    const auto file = GgufFile::Open(testing::kGoldenData + GetParam());
+    const auto file = GgufFile::Open(testing::kGoldenData + GetParam().path);
     ASSERT_TRUE(file.ok()) << file.status().ToString();
-    auto model = LoadModel(*file);
+    LoadOptions options;
+    options.kv_type = GetParam().kv_type;
+    auto model = LoadModel(*file, options);
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     model_ = std::move(*model);
   }
@@ -112,9 +119,11 @@ TEST_P(SteadyStep, LogitsOfHiddenRowsComeInPieces) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, SteadyStep,
-                         ::testing::Values("qwen35-a/model.gguf", "llama-b/model.gguf",
-                                           "quant/qwen35-k256/Q4_K_M.gguf",
-                                           "quant/llama-a/Q8_0.gguf"));
+                         ::testing::Values(File{"qwen35-a/model.gguf"}, File{"llama-b/model.gguf"},
+                                           File{"quant/qwen35-k256/Q4_K_M.gguf"},
+                                           File{"quant/llama-a/Q8_0.gguf"},
+                                           File{"qwen35-b/model.gguf", KvType::kQ8_0},
+                                           File{"llama-b/model.gguf", KvType::kQ8_0}));
 
 }  // namespace
 }  // namespace cairn
