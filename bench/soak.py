@@ -3,6 +3,7 @@
 
     build/release/bin/cairn serve --port 8080 --prompt-cache-bytes 64MiB &
     bench/soak.py --url http://127.0.0.1:8080 --pid $! --minutes 30 --clients 16
+    bench/soak.py ... --clients 64 --solo --budget 1610612736     against solo runs, under `cairn serve --memory-budget 1536MiB`
 
 Every client draws from one pool of prompts (chats, raw prompts, edits of them), plain or streamed, and leaves a share of the streams at a
 random moment; some requests are wrong on purpose and must be answered 400. A greedy reply must equal the first reply to the same prompt,
@@ -21,6 +22,8 @@ def arguments():
     p.add_argument("--clients", type=int, default=16)
     p.add_argument("--disconnect", type=float, default=0.2, help="share of streams that are left")
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--solo", action="store_true", help="first ask every prompt alone, uncached: replies must equal these")
+    p.add_argument("--budget", type=int, help="bytes of --memory-budget: resident memory must stay below")
     return p.parse_args()
 
 
@@ -52,6 +55,7 @@ class Pool:
         return None if first == reply else f"prompt {index}: {reply!r}, first {first!r}"
 
 
+LENGTHS = [4, 16, 48]
 WRONG = [("/v1/chat/completions", {"messages": "x"}), ("/v1/completions", {"prompt": 5}), ("/v1/completions", {"prompt": "x", "temperature": "hot"}),
          ("/v1/chat/completions", {"messages": []}), ("/v1/completions", {"prompt": "x", "n": 3})]
 
@@ -82,7 +86,7 @@ class Client(threading.Thread):
             return
         index = self.rng.randrange(len(self.pool.bodies))
         path, body = self.pool.bodies[index]
-        tokens = self.rng.choice([4, 16, 48])
+        tokens = self.rng.choice(LENGTHS)
         body = {**body, "max_tokens": tokens, "temperature": 0}
         if self.rng.random() < 0.1:
             body["cache_prompt"] = False
@@ -149,10 +153,24 @@ def gauges(url):
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(wanted)}
 
 
+def ask_alone(a, pool):
+    client = Client(a, pool, -1, 0)
+    for index, (path, body) in enumerate(pool.bodies):
+        for tokens in LENGTHS:
+            status, reply = client.post(path, {**body, "max_tokens": tokens, "temperature": 0, "cache_prompt": False})
+            client.judge(index, tokens, status, text_of(reply))
+    if client.problems:
+        sys.exit(f"alone: {client.problems[:3]}")
+    print(f"{client.done} solo replies", flush=True)
+
+
 def main():
     a = arguments()
     before, end = gauges(a.url), time.time() + 60 * a.minutes
     pool = Pool(a.seed)
+    if a.solo:
+        ask_alone(a, pool)
+        before, end = gauges(a.url), time.time() + 60 * a.minutes
     clients = [Client(a, pool, i, end) for i in range(a.clients)]
     for c in clients:
         c.start()
@@ -173,6 +191,9 @@ def main():
         print("resident MiB, medians of the quarters: " + ", ".join(f"{x:.1f}" for x in quarters) + f"; peak {max(rss) / 1024:.1f}")
     for k in sorted(after):
         print(f"   {k}: before {before.get(k, 0):.0f}, after {after[k]:.0f}")
+    if a.budget and rss and max(rss) * 1024 > a.budget:
+        problems.append("budget")
+        print(f"resident memory of {max(rss) / 1024:.1f} MiB is beyond the budget of {a.budget / 2**20:.1f} MiB")
     busy = after.get("cairn_slots_busy", 0) + after.get("cairn_queue_length", 0)
     sys.exit(1 if problems or busy else 0)
 
