@@ -93,15 +93,16 @@ TEST_P(HfFloat, LogitsAndStates) {
   EXPECT_LE(states, kStatesMax);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Fixtures, HfFloat,
-    ::testing::Combine(::testing::Values("qwen35-a", "qwen35-b", "llama-a", "llama-b", "qwen3",
-                                         "lfm2", "granite-h", "falcon-h1", "mamba2", "nemotron-h"),
-                       ::testing::ValuesIn(SupportedCpuLevels())),
-    [](const auto& info) {
-      return CaseName(std::string(std::get<0>(info.param)) + "_" +
-                      CpuLevelName(std::get<1>(info.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(Fixtures, HfFloat,
+                         ::testing::Combine(::testing::Values("qwen35-a", "qwen35-b", "llama-a",
+                                                              "llama-b", "qwen3", "lfm2", "gemma3",
+                                                              "granite-h", "falcon-h1", "mamba2",
+                                                              "nemotron-h", "qwen3-next"),
+                                            ::testing::ValuesIn(SupportedCpuLevels())),
+                         [](const auto& info) {
+                           return CaseName(std::string(std::get<0>(info.param)) + "_" +
+                                           CpuLevelName(std::get<1>(info.param)));
+                         });
 
 // Where a directory and a GGUF file hold the same numbers in the same order, the format is no more
 // than a file format. Not so for qwen35 (order of value heads), falcon-h1 (where the multipliers
@@ -124,7 +125,7 @@ TEST_P(HfSameBits, LogitsEqualThoseOfGguf) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, HfSameBits,
-                         ::testing::Values("llama-a", "llama-b", "qwen3", "lfm2"),
+                         ::testing::Values("llama-a", "llama-b", "qwen3", "lfm2", "gemma3"),
                          [](const auto& info) { return CaseName(info.param); });
 
 struct Variant {

@@ -1,0 +1,444 @@
+// Hugging Face directories: what they are made of, and what is said of broken ones.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/hf/exp_double.h"
+#include "model/hf/hf_directory.h"
+#include "model/hf/hf_quantization.h"
+#include "model/hf/json.h"
+#include "model/hf/safetensors.h"
+#include "model/load.h"
+#include "model/open_model.h"
+
+namespace cairn {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kData = "tests/golden/data/";
+
+// A directory of its own, removed at the end.
+class TempDirectory {
+ public:
+  TempDirectory() {
+    std::string name = (fs::temp_directory_path() / "cairn_hf_XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~TempDirectory() {
+    std::error_code ec;
+    fs::remove_all(path_, ec);
+  }
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in.good()) << path;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void WriteAll(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+void CopyFiles(const std::string& from, const std::string& to) {
+  fs::create_directories(to);
+  for (const auto& entry : fs::directory_iterator(from))
+    WriteAll(to + "/" + entry.path().filename().string(), ReadAll(entry.path().string()));
+}
+
+// Replaces the first `from` after the first `after` in a file.
+void Replace(const std::string& path, const std::string& after, const std::string& from,
+             const std::string& to) {
+  std::string text = ReadAll(path);
+  const size_t begin = text.find(after);
+  ASSERT_NE(begin, std::string::npos) << after;
+  const size_t at = text.find(from, begin);
+  ASSERT_NE(at, std::string::npos) << from;
+  WriteAll(path, text.replace(at, from.size(), to));
+}
+
+std::string WithHeader(const std::string& header, const std::string& data) {
+  const uint64_t length = header.size();
+  std::string out(sizeof length, '\0');
+  std::memcpy(out.data(), &length, sizeof length);
+  return out + header + data;
+}
+
+// The same in the header of a safetensors file, whose length may change.
+void ReplaceInHeader(const std::string& path, const std::string& after, const std::string& from,
+                     const std::string& to) {
+  const std::string file = ReadAll(path);
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  std::string header = file.substr(sizeof length, length);
+  const size_t begin = header.find(after);
+  ASSERT_NE(begin, std::string::npos) << after;
+  const size_t at = header.find(from, begin);
+  ASSERT_NE(at, std::string::npos) << from;
+  header.replace(at, from.size(), to);
+  WriteAll(path, WithHeader(header, file.substr(sizeof length + length)));
+}
+
+Status OpenAndLoad(const std::string& path) {
+  const auto file = OpenModelFile(path);
+  if (!file.ok()) return file.status();
+  return LoadModel(**file).status();
+}
+
+constexpr char kFirst[] = "model-00001-of-00002.safetensors";
+constexpr char kSecond[] = "model-00002-of-00002.safetensors";
+constexpr char kIndex[] = "model.safetensors.index.json";
+constexpr char kNorm[] = "\"model.layers.0.input_layernorm.weight\"";
+
+struct Breakage {
+  const char* name;
+  void (*apply)(const std::string& directory);
+  StatusCode code;
+  const char* message;  // part of it
+};
+
+const Breakage kMissing[] = {
+    {"Config", [](const std::string& d) { fs::remove(d + "/config.json"); }, StatusCode::kNotFound,
+     "config.json is missing"},
+    {"Tokenizer", [](const std::string& d) { fs::remove(d + "/tokenizer.json"); },
+     StatusCode::kNotFound, "tokenizer.json is missing"},
+    {"Shard", [](const std::string& d) { fs::remove(d + "/" + kSecond); }, StatusCode::kNotFound,
+     "shard 'model-00002-of-00002.safetensors' is missing"},
+    {"Index", [](const std::string& d) { fs::remove(d + "/" + kIndex); }, StatusCode::kNotFound,
+     "model.safetensors.index.json is missing"},
+    {"Weights",
+     [](const std::string& d) {
+       for (const char* name : {kFirst, kSecond, kIndex}) fs::remove(d + "/" + name);
+     },
+     StatusCode::kNotFound, "model.safetensors is missing"},
+};
+
+const Breakage kBrokenShards[] = {
+    {"HeaderLongerThanTheFile",
+     [](const std::string& d) {
+       const std::string file = ReadAll(d + "/" + kFirst);
+       WriteAll(d + "/" + kFirst, std::string("\0\0\0\0\0\1\0\0", 8) + file.substr(8));
+     },
+     StatusCode::kDataLoss, "header length: got 1099511627776, wanted at most"},
+    {"Truncated",
+     [](const std::string& d) {
+       const std::string file = ReadAll(d + "/" + kFirst);
+       WriteAll(d + "/" + kFirst, file.substr(0, file.size() - 1000));
+     },
+     StatusCode::kDataLoss, "bytes of data"},
+    {"Empty", [](const std::string& d) { WriteAll(d + "/" + kFirst, ""); }, StatusCode::kDataLoss,
+     "is empty"},
+    {"TooLong",
+     [](const std::string& d) { WriteAll(d + "/" + kFirst, ReadAll(d + "/" + kFirst) + "tail"); },
+     StatusCode::kDataLoss, "bytes after the header, wanted"},
+    {"NoJson", [](const std::string& d) { ReplaceInHeader(d + "/" + kFirst, "", "{", "["); },
+     StatusCode::kDataLoss, "wanted a JSON object"},
+    {"DtypeOfAnotherSize",
+     [](const std::string& d) { ReplaceInHeader(d + "/" + kFirst, kNorm, "F32", "BF16"); },
+     StatusCode::kDataLoss, "input_layernorm.weight': got 256 bytes, wanted 128"},
+    {"UnknownDtype",
+     [](const std::string& d) { ReplaceInHeader(d + "/" + kFirst, kNorm, "F32", "F33"); },
+     StatusCode::kUnsupported, "got dtype 'F33', wanted one of F64, F32"},
+    {"IntegersForWeights",
+     [](const std::string& d) { ReplaceInHeader(d + "/" + kFirst, kNorm, "F32", "I32"); },
+     StatusCode::kUnsupported, "got dtype I32, wanted F32, F16 or BF16"},
+    {"ShapeOfAnotherSize",
+     [](const std::string& d) { ReplaceInHeader(d + "/" + kFirst, kNorm, "[64]", "[65]"); },
+     StatusCode::kDataLoss, "got 256 bytes, wanted 260"},
+    {"ShapeThatOverflows",
+     [](const std::string& d) {
+       ReplaceInHeader(d + "/" + kFirst, kNorm, "[64]", "[4611686018427387904,16]");
+     },
+     StatusCode::kDataLoss, "wanted more than 2^64"},
+    {"NegativeSize",
+     [](const std::string& d) { ReplaceInHeader(d + "/" + kFirst, kNorm, "[64]", "[-64]"); },
+     StatusCode::kDataLoss, "got -64 in the shape, wanted sizes >= 0"},
+    {"NanSize",
+     [](const std::string& d) { ReplaceInHeader(d + "/" + kFirst, kNorm, "[64]", "[NaN]"); },
+     StatusCode::kDataLoss, "in the shape, wanted sizes >= 0"},
+    {"ShapeOfTheSameSize",
+     [](const std::string& d) {
+       ReplaceInHeader(d + "/" + kFirst, "\"model.layers.0.mamba.in_proj.weight\"", "[296,64]",
+                       "[64,296]");
+     },
+     StatusCode::kInvalidArgument, "ssm_in.weight': got shape [64, 296], wanted [296, 64]"},
+    {"TensorTwiceInAHeader",
+     [](const std::string& d) {
+       ReplaceInHeader(d + "/" + kFirst, "\"model.layers.0.post_attention_layernorm.weight\"",
+                       "model.layers.0.post_attention", "model.layers.0.input");
+     },
+     StatusCode::kDataLoss, "'model.layers.0.input_layernorm.weight' twice"},
+    {"TensorTwiceInShards",
+     [](const std::string& d) {
+       ReplaceInHeader(d + "/" + kSecond, "\"model.layers.3.input_layernorm.weight\"",
+                       "model.layers.3.input_layernorm.weight",
+                       "model.layers.0.input_layernorm.weight");
+     },
+     StatusCode::kDataLoss, "got it twice, in shards"},
+};
+
+// Offsets are rewritten by the test: they depend on the tensor's place.
+Status WithOffsets(const std::string& directory, int64_t shift_begin, int64_t shift_end) {
+  const std::string path = directory + "/" + kFirst;
+  const std::string file = ReadAll(path);
+  const size_t entry = file.find(kNorm);
+  const size_t at = file.find("\"data_offsets\":[", entry) + 16;
+  size_t used = 0;
+  const int64_t begin = std::stoll(file.substr(at), &used);
+  const int64_t end = std::stoll(file.substr(at + used + 1));
+  const std::string old_text = std::to_string(begin) + "," + std::to_string(end);
+  const std::string new_text =
+      std::to_string(begin + shift_begin) + "," + std::to_string(end + shift_end);
+  ReplaceInHeader(path, kNorm, old_text, new_text);
+  return OpenAndLoad(directory);
+}
+
+const Breakage kBrokenTexts[] = {
+    {"IndexNamesAnAbsentTensor",
+     [](const std::string& d) {
+       Replace(d + "/" + kIndex, "weight_map", "model.norm.weight", "model.norm2.weight");
+     },
+     StatusCode::kDataLoss, "tensor 'model.norm2.weight' is not in shard"},
+    {"IndexNamesAnotherShard",
+     [](const std::string& d) { Replace(d + "/" + kIndex, kNorm, kFirst, kSecond); },
+     StatusCode::kDataLoss, "but in 'model-00001-of-00002.safetensors'"},
+    {"IndexLeavesATensorOut",
+     [](const std::string& d) {
+       ReplaceInHeader(d + "/" + kFirst, "", "{",
+                       "{\"model.more\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},");
+     },
+     StatusCode::kDataLoss, "got no entry for tensor 'model.more'"},
+    {"IndexPointsOutOfTheDirectory",
+     [](const std::string& d) {
+       Replace(d + "/" + kIndex, kNorm, kFirst, "../" + std::string(kFirst));
+     },
+     StatusCode::kDataLoss, "wanted a file name"},
+    {"IndexWithoutMap",
+     [](const std::string& d) { WriteAll(d + "/" + kIndex, "{\"metadata\": {}}"); },
+     StatusCode::kDataLoss, "got no weight_map"},
+    {"IndexIsNoJson", [](const std::string& d) { WriteAll(d + "/" + kIndex, "{\"a\": 1"); },
+     StatusCode::kDataLoss, "model.safetensors.index.json: no '}'"},
+    {"ConfigIsNoJson", [](const std::string& d) { WriteAll(d + "/config.json", "{,}"); },
+     StatusCode::kDataLoss, "config.json: no key"},
+    {"DeepConfig",
+     [](const std::string& d) { WriteAll(d + "/config.json", std::string(1 << 20, '[')); },
+     StatusCode::kResourceExhausted, "nested deeper than"},
+    {"UnknownModelType",
+     [](const std::string& d) {
+       Replace(d + "/config.json", "\"model_type\"", "granitemoehybrid", "granitemoehybrid9");
+     },
+     StatusCode::kUnsupported, "unknown model_type 'granitemoehybrid9'; this version knows llama"},
+    {"NoModelType", [](const std::string& d) { WriteAll(d + "/config.json", "{}"); },
+     StatusCode::kDataLoss, "got no model_type"},
+    {"ConfigWithoutASize",
+     [](const std::string& d) {
+       Replace(d + "/config.json", "", "\"hidden_size\"", "\"hidden_sizes\"");
+     },
+     StatusCode::kDataLoss, "got no value as hidden_size, wanted an integer"},
+    {"ConfigOfAnotherType",
+     [](const std::string& d) {
+       Replace(d + "/config.json", "", "\"hidden_size\": 64", "\"hidden_size\": \"64\"");
+     },
+     StatusCode::kDataLoss, "got '64' as hidden_size, wanted an integer"},
+    {"ConfigDisagreesWithTensors",
+     [](const std::string& d) {
+       Replace(d + "/config.json", "", "\"hidden_size\": 64", "\"hidden_size\": 128");
+     },
+     StatusCode::kInvalidArgument, "got shape [320, 64], wanted [320, 128]"},
+    {"MoreLayersThanTensors",
+     [](const std::string& d) {
+       Replace(d + "/config.json", "", "\"num_hidden_layers\": 6", "\"num_hidden_layers\": 7");
+     },
+     StatusCode::kDataLoss, "layer_types"},
+    {"QuantisedByAnother",
+     [](const std::string& d) {
+       Replace(d + "/config.json", "", "{",
+               "{\"quantization_config\": {\"quant_method\": \"gptq\"},");
+     },
+     StatusCode::kUnsupported,
+     "quantisation 'gptq' is not in this version; this version knows F32"},
+    {"GenerationConfigIsNoJson",
+     [](const std::string& d) { WriteAll(d + "/generation_config.json", "{\"top_p\": }"); },
+     StatusCode::kDataLoss, "generation_config.json: no value"},
+};
+
+void ExpectRefused(const Breakage& breakage) {
+  SCOPED_TRACE(breakage.name);
+  TempDirectory temp;
+  CopyFiles(kData + "granite-h/hf", temp.path());
+  breakage.apply(temp.path());
+  const Status status = OpenAndLoad(temp.path());
+  EXPECT_EQ(status.code(), breakage.code) << status.ToString();
+  EXPECT_NE(status.message().find(breakage.message), std::string::npos) << status.ToString();
+}
+
+TEST(HfBroken, AMissingPartIsNamed) {
+  for (const Breakage& b : kMissing) ExpectRefused(b);
+}
+
+TEST(HfBroken, ABrokenShardIsRefused) {
+  for (const Breakage& b : kBrokenShards) ExpectRefused(b);
+}
+
+TEST(HfBroken, BrokenTextsAreRefused) {
+  for (const Breakage& b : kBrokenTexts) ExpectRefused(b);
+}
+
+TEST(HfBroken, TensorsFillTheFileWithoutGapOrOverlap) {
+  TempDirectory temp;
+  CopyFiles(kData + "granite-h/hf", temp.path());
+  const Status overlap = WithOffsets(temp.path(), -4, -4);
+  EXPECT_EQ(overlap.code(), StatusCode::kDataLoss);
+  EXPECT_NE(overlap.message().find("it overlaps another"), std::string::npos) << overlap.message();
+  const Status gap = WithOffsets(temp.path(), 8, 8);  // 4 beyond its own place
+  EXPECT_EQ(gap.code(), StatusCode::kDataLoss);
+  EXPECT_NE(gap.message().find("there is a gap"), std::string::npos) << gap.message();
+  const Status beyond = WithOffsets(temp.path(), 1 << 30, 1 << 30);
+  EXPECT_NE(beyond.message().find("wanted data_offsets [begin, end] within"), std::string::npos)
+      << beyond.message();
+}
+
+// Every header cut short, and every byte of it changed to something else, is opened or refused.
+TEST(HfBroken, DamagedHeadersNeverCrash) {
+  const std::string file = ReadAll(kData + "mamba2/hf/model.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  for (uint64_t at = 0; at < length + 8; at += 3) {
+    std::string damaged = file;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 7));
+    (void)SafetensorsFile::FromBytes(std::as_bytes(std::span(damaged)));
+    EXPECT_FALSE(SafetensorsFile::FromBytes(std::as_bytes(std::span(file)).first(at)).ok());
+  }
+}
+
+TEST(HfDirectory, ATensorWithoutPlaceIsRefused) {
+  TempDirectory temp;
+  CopyFiles(kData + "llama-a/hf", temp.path());
+  ReplaceInHeader(temp.path() + "/model.safetensors", "", "{",
+                  "{\"model.layers.0.extra.weight\":{\"dtype\":\"F32\",\"shape\":[0],"
+                  "\"data_offsets\":[0,0]},");
+  const Status status = OpenAndLoad(temp.path());
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_NE(status.message().find("model.layers.0.extra.weight has no place"), std::string::npos)
+      << status.message();
+}
+
+TEST(HfDirectory, VisionAndDraftTensorsAreSkipped) {
+  TempDirectory temp;
+  CopyFiles(kData + "qwen35-a/hf", temp.path());
+  ReplaceInHeader(
+      temp.path() + "/model.safetensors", "", "{",
+      "{\"model.visual.patch.weight\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
+      "\"mtp.norm.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[0],\"data_offsets\":[0,0]},");
+  EXPECT_TRUE(OpenAndLoad(temp.path()).ok());
+}
+
+TEST(HfDirectory, ACacheRepositoryLeadsToItsSnapshot) {
+  TempDirectory temp;
+  const std::string repo = temp.path() + "/models--org--tiny";
+  CopyFiles(kData + "llama-a/hf", repo + "/snapshots/abc123");
+  fs::create_directories(repo + "/refs");
+  WriteAll(repo + "/refs/main", "abc123\n");
+  const auto file = OpenModelFile(repo);
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ((*file)->path(), repo + "/snapshots/abc123");
+  EXPECT_EQ((*file)->GetString("general.name").value(), "tiny");
+  WriteAll(repo + "/refs/main", "../../x");
+  EXPECT_EQ(OpenModelFile(repo).status().code(), StatusCode::kDataLoss);
+  WriteAll(repo + "/refs/main", "def456");
+  EXPECT_NE(OpenModelFile(repo).status().message().find("'def456'"), std::string::npos);
+  fs::remove(repo + "/refs/main");
+  EXPECT_TRUE(OpenModelFile(repo).ok());  // there is only one
+}
+
+TEST(HfDirectory, ReadsWhatTheTextSideNeeds) {
+  TempDirectory temp;
+  CopyFiles(kData + "llama-a/hf", temp.path());
+  WriteAll(temp.path() + "/generation_config.json",
+           "{\"eos_token_id\": [5, 317], \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, "
+           "\"do_sample\": true}");
+  {
+    const auto file = OpenModelFile(temp.path());
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    const HuggingFaceText& text = *(*file)->text();
+    EXPECT_EQ(text.end_tokens, (std::vector<int64_t>{5, 317}));
+    EXPECT_EQ(text.temperature, 0.6);
+    EXPECT_EQ(text.top_k, 20);
+    EXPECT_EQ(text.top_p, 0.95);
+    EXPECT_FALSE(text.min_p.has_value());
+    EXPECT_NE(text.chat_template.find("<|im_start|>"), std::string::npos);
+    EXPECT_TRUE(text.tokenizer_json.starts_with("{"));
+  }
+  WriteAll(temp.path() + "/tokenizer_config.json",
+           "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"T\"}, "
+           "{\"name\": \"default\", \"template\": \"D\"}]}");
+  EXPECT_EQ((*OpenModelFile(temp.path()))->text()->chat_template, "D");
+  WriteAll(temp.path() + "/chat_template.jinja", "J");
+  EXPECT_EQ((*OpenModelFile(temp.path()))->text()->chat_template, "J");
+}
+
+TEST(HfDirectory, AffineSettingsAreCheckedAndOverridden) {
+  const auto config = ParseJson(
+      R"({"quantization": {"group_size": 64, "bits": 4, "a.b": {"group_size": 32, "bits": 8},
+          "a.c": {"group_size": 64, "bits": 3}, "a.d": {"group_size": 32, "bits": 4, "mode": "mxfp4"}}})",
+      "config.json");
+  ASSERT_TRUE(config.ok());
+  EXPECT_TRUE(CheckQuantization(*config).ok());
+  const AffineSettings common = ReadAffineSettings(*config, "a.a").value();
+  EXPECT_EQ(common.bits, 4);
+  EXPECT_EQ(common.group, 64);
+  const AffineSettings own = ReadAffineSettings(*config, "a.b").value();
+  EXPECT_EQ(own.bits, 8);
+  EXPECT_EQ(own.group, 32);
+  const Status three = ReadAffineSettings(*config, "a.c").status();
+  EXPECT_EQ(three.code(), StatusCode::kUnsupported);
+  EXPECT_NE(three.message().find("affine quantisation of 3 bits"), std::string::npos);
+  EXPECT_NE(ReadAffineSettings(*config, "a.d").status().message().find("'mxfp4'"),
+            std::string::npos);
+}
+
+TEST(Json, ReadsWhatPythonWrites) {
+  const auto value = ParseJson(
+      R"({"a": [1, -2, 3.5, 1e3, true, null], "b": "\u00e9\ud83d\ude00\n", "c": Infinity, "d": -Infinity})",
+      "x");
+  ASSERT_TRUE(value.ok()) << value.status().ToString();
+  const auto& a = value->Find("a")->elements();
+  EXPECT_EQ(a[0].AsInteger(), 1);
+  EXPECT_EQ(a[1].AsInteger(), -2);
+  EXPECT_EQ(a[2].AsNumber(), 3.5);
+  EXPECT_EQ(a[3].AsInteger(), 1000);
+  EXPECT_FALSE(a[2].AsInteger().has_value());
+  EXPECT_EQ(a[4].AsBool(), true);
+  EXPECT_TRUE(a[5].is_null());
+  EXPECT_EQ(value->Find("b")->AsString(), "\xc3\xa9\xf0\x9f\x98\x80\n");
+  EXPECT_GT(*value->Find("c")->AsNumber(), 1e300);
+  EXPECT_LT(*value->Find("d")->AsNumber(), -1e300);
+  for (const char* broken :
+       {"", "{", "[1,]", "{\"a\" 1}", "{\"a\": 1, \"a\": 2}", "01", "1.", "-", "+1", "\"\\x\"",
+        "\"\\ud800\"", "\"a", "tru", "1 2", "[1e999]", "{\"a\": .5}", "\"\t\""}) {
+    EXPECT_FALSE(ParseJson(broken, "x").ok()) << broken;
+  }
+}
+
+TEST(ExpDouble, IsExpToAHundredthOfAFloatUlp) {
+  for (double x = -30; x < 30; x += 0.37) {
+    EXPECT_NEAR(ExpDouble(x) / std::exp(x), 1.0, 1e-14) << x;
+  }
+}
+
+}  // namespace
+}  // namespace cairn
