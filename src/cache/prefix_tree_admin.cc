@@ -177,6 +177,8 @@ void PrefixTree::Abandon() noexcept {
   }
   roots_.clear();
   for (auto& queue : idle_leaves_) queue.clear();
+  values_ = ValueQueue();
+  pins_.clear();
   std::fill(block_holds_.begin(), block_holds_.end(), 0);
   block_count_ = state_count_ = leaf_count_ = reserved_blocks_ = reserved_states_ = 0;
   ++version_;

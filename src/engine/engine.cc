@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "engine/engine_core.h"
 #include "engine/sequence.h"
@@ -44,6 +45,7 @@ class ThreadedEngine : public Engine {
   Result<std::shared_ptr<TokenStream>> Submit(Request request,
                                               std::function<void()> wakeup) override;
   Status Run(std::function<void(EngineView&)> command) override;
+  Status CheckBudget() const;
   void Drain() override;
   void CancelAll() override;
   bool healthy() const override { return alive() && stats_.faults_in_row < kFaultsInRowMax; }
@@ -94,6 +96,12 @@ Status ThreadedEngine::Check(const Request& r) const {
     return {StatusCode::kContextLength, "request (" + std::to_string(n) +
                                             " tokens) exceeds the available context size (" +
                                             std::to_string(context) + " tokens)"};
+  if (n >= core_.TokensThatFit())
+    return InvalidArgument("[engine] a prompt of " + std::to_string(n) + " tokens needs " +
+                           FormatSize(core_.SequenceBytes(n + 1)) +
+                           ", but the memory budget leaves " + FormatSize(core_.pool_budget()) +
+                           " for sequences, which is " + std::to_string(core_.TokensThatFit()) +
+                           " tokens");
   for (Token t : r.prompt)
     if (t < 0 || t >= vocab)
       return InvalidArgument("[engine] token " + std::to_string(t) + ", wanted 0 to " +
@@ -110,7 +118,8 @@ Status ThreadedEngine::Check(const Request& r) const {
 Result<std::shared_ptr<TokenStream>> ThreadedEngine::Submit(Request request,
                                                             std::function<void()> wakeup) {
   RETURN_IF_ERROR(Check(request));
-  const int64_t rest = model_->info().context_length - static_cast<int64_t>(request.prompt.size());
+  const int64_t room = std::min(model_->info().context_length, core_.TokensThatFit());
+  const int64_t rest = room - static_cast<int64_t>(request.prompt.size());
   const int64_t max_tokens = std::min(request.max_tokens, rest);
   std::shared_ptr<TokenStream> stream;
   {
@@ -142,6 +151,17 @@ Status ThreadedEngine::Run(std::function<void(EngineView&)> command) {
   bell_->Ring();
   command_done_.wait(lock, [&] { return c.done; });
   return c.status;
+}
+
+Status ThreadedEngine::CheckBudget() const {
+  if (core_.TokensThatFit() > 1) return Status();
+  const EngineStats& s = stats_;
+  return ResourceExhausted("[engine] a memory budget of " + FormatSize(options_.memory_budget) +
+                           " leaves " + FormatSize(core_.pool_budget()) + " beside weights (" +
+                           FormatSize(s.weight_bytes) + "), scratch (" +
+                           FormatSize(s.scratch_bytes) + ") and the rest of the process (" +
+                           FormatSize(s.other_bytes) + "); one sequence needs at least " +
+                           FormatSize(core_.SequenceBytes(2)));
 }
 
 void ThreadedEngine::Drain() { draining_ = true; }
@@ -291,8 +311,10 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> mode
   if (model == nullptr) return InvalidArgument("[engine] no model");
   RETURN_IF_ERROR(CheckOptions(options));
   try {
-    return std::unique_ptr<Engine>(
-        new ThreadedEngine(std::move(model), std::move(options), std::move(observer)));
+    auto engine =
+        std::make_unique<ThreadedEngine>(std::move(model), std::move(options), std::move(observer));
+    RETURN_IF_ERROR(engine->CheckBudget());
+    return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::exception& e) {
     return ResourceExhausted(std::string("[engine] start: ") + e.what());
   }

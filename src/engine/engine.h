@@ -8,8 +8,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +19,7 @@
 
 #include "base/status.h"
 #include "cache/cache_options.h"
+#include "engine/cost_model.h"
 #include "engine/request.h"
 #include "engine/token_stream.h"
 #include "kernels/kernel_context.h"
@@ -28,6 +31,8 @@ namespace cairn {
 // another).
 struct TestFaults {
   bool random_by_slot = false;  // random numbers by the place in the batch, not by (seed, position)
+  uint64_t throwing_step = 0;   // this one, from 1, throws in Forward; 0: none does
+  bool recovery_throws = false;  // and so does the recovery from it
 };
 
 struct EngineOptions {
@@ -41,8 +46,15 @@ struct EngineOptions {
   int logit_rows_max = 64;               // rows with logits in one step (>= decode_concurrency)
   uint64_t live_bytes_max = UINT64_MAX;  // private memory of live sequences (blocks + state
                                          // buffers); beyond it the youngest is preempted
-  double closing_ms_max = 10000;         // how long a finish checkpoint waits for End(kept)
-  std::vector<Token> end_tokens = {};    // end-of-generation ids of the model
+  // All memory: weights, scratch and the rest of the process (fixed), live sequences and the cache.
+  uint64_t memory_budget = UINT64_MAX;
+  uint64_t other_bytes = 0;  // of the process beside weights and scratch, as measured after loading
+  // How long a step may take while streams run; here: no limit.
+  StepTarget step_target = {.factor = 0, .floor_ms = std::numeric_limits<double>::infinity()};
+  // Time, for the simulator; empty: the steady clock.
+  std::function<std::chrono::steady_clock::time_point()> clock = {};
+  double closing_ms_max = 10000;       // how long a finish checkpoint waits for End(kept)
+  std::vector<Token> end_tokens = {};  // end-of-generation ids of the model
   std::vector<std::vector<Token>> turn_headers =
       {};  // learnt from the chat template; empty: no turn marks
   TestFaults faults = {};
@@ -56,6 +68,10 @@ struct EngineStats {
   std::atomic<uint64_t> steps{0}, preemptions{0}, requests{0}, cancelled{0};
   std::atomic<uint64_t> faults{0};         // exceptions that ended what ran
   std::atomic<uint64_t> faults_in_row{0};  // since the last step that went well
+  std::atomic<uint64_t> weight_bytes{0}, scratch_bytes{0}, other_bytes{0};
+  std::atomic<uint64_t> pool_bytes{0};    // live and cache, rounding to pages included
+  std::atomic<uint64_t> budget_bytes{0};  // of the whole
+  std::atomic<uint64_t> shared_waits{0};  // requests that waited for another one's prefix
   std::atomic<uint64_t> checkpoints{0}, cache_bytes{0}, live_bytes{0}, evictions{0};
   std::atomic<uint64_t> evictions_bytes{0}, evictions_paths{0};  // evictions, by the limit
   std::atomic<uint64_t> last_step_ms_unix{

@@ -11,11 +11,11 @@ Status DeadlineExceeded() {
   return {StatusCode::kDeadlineExceeded, "[engine] the request's time is over"};
 }
 
-bool IsPast(std::optional<Clock::time_point> t) { return t && Clock::now() >= *t; }
-
 }  // namespace
 
 void EngineCore::Enqueue(std::unique_ptr<Sequence> sequence) {
+  share_.Enter(sequence->share_key);
+  sequence->share = &share_;
   waiting_.push_back(std::move(sequence));
   stats_.in_engine = static_cast<int64_t>(active_.size() + waiting_.size());
 }
@@ -72,10 +72,15 @@ void EngineCore::AdmitWaiting() {
   int prefilling = 0;
   for (const SequencePtr& s : active_) prefilling += s->prefilling();
   if (active_.empty()) admission_waits_ = false;
-  while (!waiting_.empty() && !admission_waits_ &&
-         static_cast<int>(active_.size()) < options_.decode_concurrency &&
+  while (!admission_waits_ && static_cast<int>(active_.size()) < options_.decode_concurrency &&
          prefilling < options_.prompt_concurrency) {
-    Sequence& s = *waiting_.front();
+    const std::optional<size_t> next = NextToAdmit();
+    if (!next) return;
+    Sequence& s = *waiting_[*next];
+    if (WaitsForSibling(s)) {
+      s.passed_over_turn = turn_;
+      continue;
+    }
     starting_ = &s;
     Status started = Start(s);
     // Out of memory: first the buffers that only wait for their handlers, then idle checkpoints.
@@ -85,8 +90,8 @@ void EngineCore::AdmitWaiting() {
       admission_waits_ = true;
       return;
     }
-    SequencePtr taken = std::move(waiting_.front());
-    waiting_.pop_front();
+    SequencePtr taken = std::move(waiting_[*next]);
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(*next));
     if (!started.ok()) {  // alone, and still no room
       Finish(std::move(taken), FinishReason::kError, started);
       continue;
@@ -162,7 +167,8 @@ Status EngineCore::StartFromTree(Sequence& s) {
 
 Result<SequenceState> EngineCore::RestoreState(Sequence& s, const Match& match) {
   const bool copies_block = match.restore_point % kBlockTokens != 0;
-  if (!LiveRoom(states_.buffer_bytes() + (copies_block ? blocks_.block_bytes() : 0)))
+  if (!LiveRoom(states_.buffer_bytes() + (copies_block ? blocks_.block_bytes() : 0)) ||
+      !PoolRoom(copies_block ? 1 : 0, 1))
     return ResourceExhausted("[engine] no room for one more sequence");
   if (match.restore_point == 0) return SequenceState::Create(blocks_, states_);
   return tree_.Restore(s.lease, blocks_, states_);
@@ -191,7 +197,7 @@ void EngineCore::ReportReuse(Sequence& s, const ReuseReport& reuse) {
   s.reuse = reuse;
   // What was restored needs no progress event, not even if a preemption makes it be replayed.
   s.progress_sent = reuse.restore_point;
-  s.admitted = Clock::now();
+  s.admitted = Now();
   s.tokens.reserve(s.tokens.size() + static_cast<size_t>(s.max_tokens));
   s.masked_before_min_tokens = options_.end_tokens;
   s.masked_before_min_tokens.insert(s.masked_before_min_tokens.end(),

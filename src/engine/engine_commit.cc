@@ -15,6 +15,7 @@ double Seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 void EngineCore::CommitStep() {
   for (Sequence* s : in_batch_) {
     s->state->Advance(s->work.rows);
+    share_.Charge(s->share_key, s->work.rows);
     if (s->pending.empty()) continue;
     const auto begin = Clock::now();
     for (PendingMark& p : s->pending) {
@@ -31,6 +32,10 @@ void EngineCore::CommitStep() {
     if (s->work.samples) CommitToken(*s);
     if (!s->wants_token() && s->missing() == 0) s->finished = FinishReason::kLength;
   }
+}
+
+void EngineCore::LearnCost(double ms) {
+  if (step_shape_.rows > 0) cost_.Observe(step_kind_, step_shape_, ms);
 }
 
 void EngineCore::CommitToken(Sequence& s) {
@@ -74,7 +79,7 @@ void EngineCore::EmitWork(Sequence& s) {
   }
   w.prompt_logprobs.clear();
   if (!w.samples) return;
-  const auto now = Clock::now();
+  const auto now = Now();
   if (!s.has_first_token) {
     s.has_first_token = true;
     s.first_token = now;
@@ -105,8 +110,8 @@ void EngineCore::Finish(SequencePtr s, FinishReason reason, Status error) {
   EndEvent end = s->MakeEnd(reason, std::move(error));
   if (waits) {
     s->closing_until =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double, std::milli>(options_.closing_ms_max));
+        Now() + std::chrono::duration_cast<Clock::duration>(
+                    std::chrono::duration<double, std::milli>(options_.closing_ms_max));
     closing_.push_back(std::move(s));
   } else {
     try {

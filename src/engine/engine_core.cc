@@ -2,12 +2,31 @@
 
 #include <algorithm>
 #include <new>
+#include <stdexcept>
 #include <utility>
+
+#include "engine/replay_cost.h"
 
 namespace cairn {
 namespace {
 
+CacheOptions WithReplayCost(CacheOptions options, const Model& model) {
+  options.replay_cost = EstimateReplayCost(model);
+  return options;
+}
+
 size_t Count(int n) { return static_cast<size_t>(std::max(0, n)); }
+
+uint64_t LogitBytes(const EngineOptions& o, int vocab_size) {
+  // Logits, and a sampler's working copy for each thread.
+  return (Count(o.logit_rows_max) + 2 * Count(o.threads)) * Count(vocab_size) * sizeof(float);
+}
+
+uint64_t PoolBudget(const EngineOptions& o, uint64_t fixed_bytes) {
+  if (o.memory_budget == UINT64_MAX) return UINT64_MAX;
+  const uint64_t fixed = fixed_bytes + o.other_bytes;
+  return o.memory_budget > fixed ? o.memory_budget - fixed : 0;
+}
 
 }  // namespace
 
@@ -22,9 +41,11 @@ EngineCore::EngineCore(const Model& model, const EngineOptions& options,
       context_{options.cpu_level, &pool_},
       blocks_(model.layout()),
       states_(model.layout()),
-      tree_(model.layout(), options.cache),
+      tree_(model.layout(), WithReplayCost(options.cache, model)),
       workspace_(
           model.CreateWorkspace(options.step_rows_max, options.logit_rows_max, options.threads)),
+      scratch_bytes_(workspace_->bytes() + LogitBytes(options, vocab_size_)),
+      pool_budget_(PoolBudget(options, model.info().weight_bytes + scratch_bytes_)),
       logits_(new float[Count(options.logit_rows_max) * static_cast<size_t>(vocab_size_)]) {
   const size_t slots = Count(options.decode_concurrency);
   const size_t rows = Count(options.step_rows_max);
@@ -39,6 +60,10 @@ EngineCore::EngineCore(const Model& model, const EngineOptions& options,
   logit_rows_.reserve(Count(options.logit_rows_max));
   in_batch_.reserve(slots);
   logit_tasks_.reserve(Count(options.logit_rows_max));
+  stats_.weight_bytes = model.info().weight_bytes;
+  stats_.scratch_bytes = scratch_bytes_;
+  stats_.other_bytes = options.other_bytes;
+  stats_.budget_bytes = options.memory_budget;
   for (int i = 0; i < options.threads; ++i) sampler_scratch_.emplace_back(vocab_size_);
 }
 
@@ -48,9 +73,8 @@ EngineCore::~EngineCore() {
 }
 
 bool EngineCore::Step() {
-  const auto begin = Clock::now();
+  const auto begin = Now();
   stage_ = Stage::kAdmit;
-  if (tree_.damaged()) throw std::bad_alloc();
   EndWaiting();
   EndClosing();
   EndRunning();
@@ -71,9 +95,12 @@ bool EngineCore::Step() {
     EmitStep();
     ++stats_.steps;
     stats_.faults_in_row = 0;
-    if (observer_.step) observer_.step(std::chrono::duration<double>(Clock::now() - begin).count());
+    const double seconds = std::chrono::duration<double>(Now() - begin).count();
+    LearnCost(1e3 * seconds);
+    if (observer_.step) observer_.step(seconds);
   }
   stage_ = Stage::kEmit;
+  if (tree_.damaged()) throw std::bad_alloc();
   UpdateGauges();
   return !active_.empty() || !waiting_.empty();
 }
@@ -96,16 +123,16 @@ void EngineCore::EndAll(const Status& error) {
     waiting_.pop_front();
     Finish(std::move(s), reason, error);
   }
-  for (SequencePtr& s : closing_) s->closing_until = Clock::now();
+  for (SequencePtr& s : closing_) s->closing_until = Now();
   EndClosing();
   admission_waits_ = false;
   UpdateGauges();
 }
 
 bool EngineCore::Recover(const Status& error) {
-  const bool keeps_tree =
-      !tree_.damaged() && (stage_ == Stage::kPlan || stage_ == Stage::kForward ||
-                           stage_ == Stage::kSample || stage_ == Stage::kEmit);
+  if (options_.faults.recovery_throws) throw std::runtime_error("planted");
+  bool keeps_tree = !tree_.damaged() && (stage_ == Stage::kPlan || stage_ == Stage::kForward ||
+                                         stage_ == Stage::kSample || stage_ == Stage::kEmit);
   if (!keeps_tree) tree_.Abandon();
   // Nothing of the running sequences is published: their states may be half written.
   bool ended_one = !active_.empty();
@@ -115,6 +142,10 @@ bool EngineCore::Recover(const Status& error) {
     if (!s) continue;
     LetGo(*s);
     s->TellError(error);
+  }
+  if (tree_.damaged()) {  // there was not even memory to give the leases back
+    tree_.Abandon();
+    keeps_tree = false;
   }
   if (!keeps_tree) {
     for (SequencePtr& s : closing_)
@@ -147,6 +178,7 @@ void EngineCore::UpdateGauges() {
   stats_.checkpoints = tree_.checkpoint_count();
   stats_.cache_bytes = tree_.bytes();
   stats_.live_bytes = live_bytes();
+  stats_.pool_bytes = blocks_.resident_bytes() + states_.resident_bytes();
   stats_.evictions = tree_.evictions().bytes + tree_.evictions().paths;
   stats_.evictions_bytes = tree_.evictions().bytes;
   stats_.evictions_paths = tree_.evictions().paths;
@@ -158,6 +190,27 @@ void EngineCore::UpdateGauges() {
 
 uint64_t EngineCore::live_bytes() const {
   return blocks_.held_bytes() + states_.held_bytes() - tree_.bytes();
+}
+
+bool EngineCore::PoolRoom(uint64_t blocks_more, uint64_t states_more) const {
+  const uint64_t held = blocks_.resident_bytes() + states_.resident_bytes();
+  const uint64_t more =
+      blocks_more * blocks_.resident_block_bytes() + states_more * states_.resident_buffer_bytes();
+  return held <= pool_budget_ && more <= pool_budget_ - held;
+}
+
+uint64_t EngineCore::SequenceBytes(int64_t tokens) const {
+  const auto blocks = static_cast<uint64_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+  return states_.resident_buffer_bytes() +
+         (blocks_.block_bytes() > 0 ? blocks * blocks_.resident_block_bytes() : 0);
+}
+
+int64_t EngineCore::TokensThatFit() const {
+  const uint64_t room = std::min(pool_budget_, options_.live_bytes_max);
+  if (room < SequenceBytes(0)) return 0;
+  if (blocks_.block_bytes() == 0) return INT64_MAX;
+  const uint64_t blocks = (room - SequenceBytes(0)) / blocks_.resident_block_bytes();
+  return static_cast<int64_t>(std::min<uint64_t>(blocks, INT64_MAX / kBlockTokens)) * kBlockTokens;
 }
 
 EngineView EngineCore::View() {
@@ -189,6 +242,7 @@ void EngineCore::CheckInvariants() const {
   CHECK(blocks_.free() + blocks_.held() == blocks_.total());
   CHECK(states_.free() + states_.held() == states_.total());
   CHECK(blocks_.held() >= tree_.block_count());
+  CHECK(PoolRoom(0, 0));
   // Every state buffer is a checkpoint or belongs to a sequence that holds a slot or is closing.
   size_t live_states = 0;
   for (const auto* list : {&active_, &closing_}) {

@@ -60,6 +60,11 @@ class EngineCore {
   size_t closing_count() const { return closing_.size(); }
   // Private memory of live sequences: what the pools hold and the tree does not.
   uint64_t live_bytes() const;
+  // What the pools may hold under the budget, and what one sequence needs of it.
+  uint64_t pool_budget() const { return pool_budget_; }
+  uint64_t SequenceBytes(int64_t tokens) const;
+  // The longest sequence that fits when nothing else does: tokens in its state.
+  int64_t TokensThatFit() const;
   void CheckInvariants() const;
 
  private:
@@ -87,12 +92,26 @@ class EngineCore {
   void PlanSequenceMarks(Sequence& sequence, int64_t matched);
   void ReportReuse(Sequence& sequence, const ReuseReport& reuse);
   bool LiveRoom(uint64_t bytes_more) const;
+  bool PoolRoom(uint64_t blocks_more, uint64_t states_more) const;
+  Clock::time_point Now() const { return options_.clock ? options_.clock() : Clock::now(); }
+  bool IsPast(std::optional<Clock::time_point> t) const { return t && Now() >= *t; }
+
+  // engine_sharing.cc
+  std::optional<size_t> NextToAdmit() const;
+  bool WaitsForSibling(Sequence& sequence);
+  struct Leader {
+    Sequence* sequence = nullptr;
+    int64_t shared = 0;  // tokens
+  };
+  Leader FindLeader(const Sequence& sequence) const;
+  void PlantMark(Sequence& leader, int64_t position);
 
   // engine_prepare.cc
   void PlanStep();
   void PrepareStep();
   bool ReserveRows(Sequence& sequence, int rows);
-  uint64_t BlockBytesFor(const Sequence& sequence, int rows) const;
+  uint64_t BlocksFor(const Sequence& sequence, int rows) const;
+  int PrefillRowsMax() const;
   void PreemptYoungest();
   void CollectMarks(Sequence& sequence);
   void ReserveMarks(Sequence& sequence);
@@ -110,6 +129,7 @@ class EngineCore {
 
   // engine_commit.cc
   void CommitStep();
+  void LearnCost(double ms);
   void CommitToken(Sequence& sequence);
   void EmitStep();
   void EmitWork(Sequence& sequence);
@@ -130,6 +150,10 @@ class EngineCore {
   StatePool states_;
   PrefixTree tree_;
   std::unique_ptr<Workspace> workspace_;
+  const uint64_t scratch_bytes_;
+  const uint64_t pool_budget_;
+  CostModel cost_;
+  FairShare share_;
 
   std::deque<SequencePtr> waiting_;  // by id, preempted ones first
   std::vector<SequencePtr> active_;  // by admission
@@ -139,7 +163,10 @@ class EngineCore {
   bool admission_waits_ = false;
   Stage stage_ = Stage::kEmit;
   Sequence* starting_ = nullptr;  // the waiting one that Admit is at
-  uint64_t turn_ = 0;
+  uint64_t turn_ = 1;
+  uint64_t forward_count_ = 0;
+  StepShape step_shape_;
+  CostModel::Kind step_kind_ = CostModel::Kind::kDecode;
 
   // Scratch of a step, reserved once.
   std::vector<PlanSequence> plan_inputs_;

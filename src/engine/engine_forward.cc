@@ -1,12 +1,14 @@
 // Forward and Sample: the only stages that compute. They write live states, taps, logits and each
 // sequence's StepWork; nothing else.
 #include <algorithm>
+#include <stdexcept>
 
 #include "engine/engine_core.h"
 
 namespace cairn {
 
 void EngineCore::ForwardStep() {
+  if (++forward_count_ == options_.faults.throwing_step) throw std::runtime_error("planted");
   HiddenRowLogits();
   if (slices_.empty()) return;
   const size_t hidden_count = hidden_sequences_.size();

@@ -18,7 +18,12 @@ void EngineCore::PlanStep() {
     if (s.missing() > 0) {
       const bool each_row =
           s.request.prompt_logprobs && s.prompt_logprobs_sent + 1 < s.prompt_size();
-      plan_inputs_.push_back({static_cast<int>(i), s.missing(), each_row});
+      plan_inputs_.push_back({.index = static_cast<int>(i),
+                              .rows_wanted = s.missing(),
+                              .logits_each_row = each_row,
+                              .priority = s.priority,
+                              .key_rows = share_.rows(s.share_key),
+                              .led_turn = s.led_turn});
     } else if (!s.wants_token()) {
       s.finished = FinishReason::kLength;
     } else if (static_cast<int>(hidden_sequences_.size()) < options_.logit_rows_max) {
@@ -26,11 +31,30 @@ void EngineCore::PlanStep() {
     }
   }
   const int logit_rows_left = options_.logit_rows_max - static_cast<int>(hidden_sequences_.size());
-  Plan(plan_inputs_, {options_.step_rows_max, logit_rows_left}, turn_++, plan_);
+  const std::optional<int> leader = Plan(
+      plan_inputs_, {options_.step_rows_max, logit_rows_left, PrefillRowsMax()}, ++turn_, plan_);
+  if (leader) active_[static_cast<size_t>(*leader)]->led_turn = turn_;
   for (const PlannedRows& p : plan_) active_[static_cast<size_t>(p.index)]->work.rows = p.rows;
 }
 
+// While streams run, prompts get as many rows as let the step keep its target.
+int EngineCore::PrefillRowsMax() const {
+  StepShape streams;
+  double depth = 0;
+  for (const PlanSequence& p : plan_inputs_) {
+    const auto position = static_cast<double>(active_[static_cast<size_t>(p.index)]->position());
+    if (p.rows_wanted == 1)
+      streams = streams + StepShape{1, position};
+    else
+      depth = std::max(depth, position);
+  }
+  if (streams.rows == 0) return options_.step_rows_max;
+  return cost_.RowsWithin(streams, depth, options_.step_target, options_.step_rows_max);
+}
+
 void EngineCore::PrepareStep() {
+  step_shape_ = {};
+  step_kind_ = CostModel::Kind::kDecode;
   in_batch_.clear();
   batch_tokens_.clear();
   slices_.clear();
@@ -62,12 +86,9 @@ void EngineCore::PrepareStep() {
 // One try. False: something was freed, or the sequence lost its rows; look at work.rows and try
 // again.
 bool EngineCore::ReserveRows(Sequence& s, int rows) {
-  const bool live_room = LiveRoom(BlockBytesFor(s, rows));
-  Status reserved;
-  if (live_room) {
-    reserved = s.state->Reserve(rows);
-    if (reserved.ok()) return true;
-  }
+  const uint64_t blocks = BlocksFor(s, rows);
+  const bool live_room = LiveRoom(blocks * blocks_.block_bytes());
+  if (live_room && PoolRoom(blocks, 0) && s.state->Reserve(rows).ok()) return true;
   if (!closing_.empty()) {
     LetGo(*closing_.front());
     closing_.erase(closing_.begin());
@@ -84,17 +105,19 @@ bool EngineCore::ReserveRows(Sequence& s, int rows) {
   return true;
 }
 
-uint64_t EngineCore::BlockBytesFor(const Sequence& s, int rows) const {
+uint64_t EngineCore::BlocksFor(const Sequence& s, int rows) const {
   if (blocks_.block_bytes() == 0) return 0;
   const int64_t wanted = (s.position() + rows + kBlockTokens - 1) / kBlockTokens;
   const int64_t held = static_cast<int64_t>(s.state->blocks().size());
-  return static_cast<uint64_t>(std::max<int64_t>(0, wanted - held)) * blocks_.block_bytes();
+  return static_cast<uint64_t>(std::max<int64_t>(0, wanted - held));
 }
 
+// The youngest of the least urgent ones.
 void EngineCore::PreemptYoungest() {
-  const auto youngest =
-      std::max_element(active_.begin(), active_.end(),
-                       [](const SequencePtr& a, const SequencePtr& b) { return a->id < b->id; });
+  const auto youngest = std::max_element(
+      active_.begin(), active_.end(), [](const SequencePtr& a, const SequencePtr& b) {
+        return std::pair(a->priority, a->id) < std::pair(b->priority, b->id);
+      });
   Preempt(**youngest);
 }
 
@@ -127,9 +150,12 @@ void EngineCore::ReserveMarks(Sequence& s) {
 }
 
 Result<StateBuffer> EngineCore::TapBuffer() {
-  Result<StateBuffer> buffer = states_.Allocate();
-  while (!buffer.ok() && tree_.EvictOne()) buffer = states_.Allocate();
-  return buffer;
+  while (true) {
+    Result<StateBuffer> buffer = PoolRoom(0, 1)
+                                     ? states_.Allocate()
+                                     : ResourceExhausted("[engine] the memory budget is used");
+    if (buffer.ok() || !tree_.EvictOne()) return buffer;
+  }
 }
 
 void EngineCore::AddSlice(Sequence& s) {
@@ -149,6 +175,10 @@ void EngineCore::AddSlice(Sequence& s) {
                                                                static_cast<size_t>(s.work.rows));
   batch_tokens_.insert(batch_tokens_.end(), tokens.begin(), tokens.end());
   slices_.push_back(slice);
+  const double rows = s.work.rows;
+  const double mean_depth = static_cast<double>(position) + rows / 2;
+  step_shape_ = step_shape_ + StepShape{s.work.rows, rows * mean_depth};
+  if (s.work.rows > 1) step_kind_ = CostModel::Kind::kPrefill;
   s.work.prefilled = position < s.prompt_size();
   AddLogitRows(s);
 }

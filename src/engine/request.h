@@ -45,6 +45,8 @@ struct Request {
   bool prompt_logprobs = false;  // echo with logprobs: runs from token 0
   bool cache_prompt = true;      // false: neither reads nor writes
   std::string cache_salt;        // another salt is another root
+  int priority = 0;              // smaller is sooner
+  std::string share_key;         // whose fair share it uses up: an API key; empty: the cache salt
   double deadline_ms = 0;        // from submission; 0 = none
   std::string id;                // for logs and /slots
 };

@@ -1,61 +1,118 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace cairn {
 namespace {
 
-// Calls visit(sequence) for those that pass `wanted`, beginning with the turn-th.
-template <typename Wanted, typename Visit>
-void Rotated(std::span<const PlanSequence> sequences, uint64_t turn, Wanted wanted, Visit visit) {
+constexpr int kShortShare = 4;  // one row in so many goes to the shortest prompts
+
+// Rows that are still to be given.
+struct Budget {
+  int rows, logit_rows;
+
+  void Give(const PlanSequence& s, int64_t wanted, PlannedRows& p) {
+    int64_t more = std::min<int64_t>({wanted, s.rows_wanted - p.rows, rows});
+    if (s.logits_each_row) more = std::min<int64_t>(more, logit_rows);
+    if (more <= 0 || (p.rows == 0 && logit_rows == 0)) return;
+    if (s.logits_each_row)
+      logit_rows -= static_cast<int>(more);
+    else if (p.rows == 0)
+      --logit_rows;
+    p.rows += static_cast<int>(more);
+    rows -= static_cast<int>(more);
+  }
+};
+
+void PlanDecodes(std::span<const PlanSequence> sequences, uint64_t turn, Budget& budget,
+                 std::vector<PlannedRows>& plan) {
   const size_t n = sequences.size();
-  for (size_t i = 0; i < n; ++i) {
+  for (size_t i = 0; i < n && budget.rows > 0 && budget.logit_rows > 0; ++i) {
     const PlanSequence& s = sequences[(turn + i) % n];
-    if (wanted(s)) visit(s);
+    if (s.rows_wanted != 1) continue;
+    plan.push_back({s.index, 1});
+    --budget.rows;
+    --budget.logit_rows;
   }
 }
 
 }  // namespace
 
-void Plan(std::span<const PlanSequence> sequences, const PlanLimits& limits, uint64_t turn,
-          std::vector<PlannedRows>& plan) {
+std::optional<int> Plan(std::span<const PlanSequence> sequences, const PlanLimits& limits,
+                        uint64_t turn, std::vector<PlannedRows>& plan) {
   plan.clear();
-  int rows = limits.rows_max;
-  int logit_rows = limits.logit_rows_max;
-  auto is_decode = [](const PlanSequence& s) { return s.rows_wanted == 1; };
-  auto is_prefill = [](const PlanSequence& s) { return s.rows_wanted > 1; };
-  Rotated(sequences, turn, is_decode, [&](const PlanSequence& s) {
-    if (rows == 0 || logit_rows == 0) return;
-    plan.push_back({s.index, 1});
-    --rows;
-    --logit_rows;
+  Budget budget{limits.rows_max, limits.logit_rows_max};
+  PlanDecodes(sequences, turn, budget, plan);
+  budget.rows = std::min(budget.rows, limits.prefill_rows_max);
+  // While they are being sorted, the index is that in `sequences`.
+  const auto first = static_cast<std::ptrdiff_t>(plan.size());
+  for (size_t i = 0; i < sequences.size(); ++i)
+    if (sequences[i].rows_wanted > 1) plan.push_back({static_cast<int>(i), 0});
+  const std::span<PlannedRows> prefills = std::span(plan).subspan(static_cast<size_t>(first));
+  if (prefills.empty()) return std::nullopt;
+  auto of = [&](const PlannedRows& p) -> const PlanSequence& {
+    return sequences[static_cast<size_t>(p.index)];
+  };
+  std::sort(prefills.begin(), prefills.end(), [&](const auto& a, const auto& b) {
+    return std::tuple(of(a).priority, of(a).rows_wanted, a.index) <
+           std::tuple(of(b).priority, of(b).rows_wanted, b.index);
   });
-  // One row and one logit row for as many prefills as there is room for, then the rest in rounds of
-  // equal shares until nobody wants more.
-  const size_t first_prefill = plan.size();
-  Rotated(sequences, turn, is_prefill, [&](const PlanSequence& s) {
-    if (rows == 0 || logit_rows == 0) return;
-    plan.push_back({s.index, 1});
-    --rows;
-    --logit_rows;
-  });
-  for (bool grew = true; grew && rows > 0;) {
-    grew = false;
-    const int shares = static_cast<int>(plan.size() - first_prefill);
-    const int share = shares > 0 ? std::max(1, rows / shares) : 0;
-    size_t at = first_prefill;
-    Rotated(sequences, turn, is_prefill, [&](const PlanSequence& s) {
-      if (at == plan.size() || plan[at].index != s.index) return;
-      PlannedRows& p = plan[at++];
-      int64_t more = std::min<int64_t>({share, rows, s.rows_wanted - p.rows});
-      if (s.logits_each_row) more = std::min<int64_t>(more, logit_rows);
-      if (more <= 0) return;
-      p.rows += static_cast<int>(more);
-      rows -= static_cast<int>(more);
-      if (s.logits_each_row) logit_rows -= static_cast<int>(more);
-      grew = true;
-    });
+  if (prefills.size() > 1) {
+    Budget share{budget.rows / kShortShare, budget.logit_rows};
+    const int before = share.rows;
+    for (PlannedRows& p : prefills)  // one that takes a logit row for each row is never short
+      if (!of(p).logits_each_row) share.Give(of(p), share.rows, p);
+    budget.rows -= before - share.rows;
+    budget.logit_rows = share.logit_rows;
   }
+  std::sort(prefills.begin(), prefills.end(), [&](const auto& a, const auto& b) {
+    return std::tuple(of(a).priority, of(a).key_rows, of(a).led_turn, a.index) <
+           std::tuple(of(b).priority, of(b).key_rows, of(b).led_turn, b.index);
+  });
+  for (PlannedRows& p : prefills) budget.Give(of(p), budget.rows, p);
+  const int leader = of(prefills.front()).index;
+  for (PlannedRows& p : prefills) p.index = of(p).index;
+  std::erase_if(plan, [](const PlannedRows& p) { return p.rows == 0; });
+  return leader;
+}
+
+FairShare::Key* FairShare::Find(uint64_t key) {
+  const auto at =
+      std::find_if(keys_.begin(), keys_.end(), [&](const Key& k) { return k.key == key; });
+  return at == keys_.end() ? nullptr : &*at;
+}
+
+const FairShare::Key* FairShare::Find(uint64_t key) const {
+  const auto at =
+      std::find_if(keys_.begin(), keys_.end(), [&](const Key& k) { return k.key == key; });
+  return at == keys_.end() ? nullptr : &*at;
+}
+
+void FairShare::Enter(uint64_t key) {
+  if (Key* k = Find(key)) {
+    ++k->requests;
+    return;
+  }
+  uint64_t least = keys_.empty() ? 0 : std::numeric_limits<uint64_t>::max();
+  for (const Key& k : keys_) least = std::min(least, k.rows);
+  keys_.push_back({key, 1, least});
+}
+
+void FairShare::Leave(uint64_t key) {
+  Key* k = Find(key);
+  if (k == nullptr || --k->requests > 0) return;
+  *k = keys_.back();
+  keys_.pop_back();
+}
+
+void FairShare::Charge(uint64_t key, int rows) {
+  if (Key* k = Find(key)) k->rows += static_cast<uint64_t>(rows);
+}
+
+uint64_t FairShare::rows(uint64_t key) const {
+  const Key* k = Find(key);
+  return k == nullptr ? 0 : k->rows;
 }
 
 }  // namespace cairn

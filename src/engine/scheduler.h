@@ -1,13 +1,16 @@
-// What the next step runs: decode rows first, then pieces of the prefills. Pure: data in, data out,
-// no clock, no pool.
+// Who is admitted next, and what the next step runs. Pure: data in, data out, no clock, no pool.
 //
-// The rows that are left after the decode rows are shared evenly between the prefills (a short
-// prompt takes what it needs and leaves the rest to the others), so that a short prompt never waits
-// behind a long one and a step never gets longer than rows_max rows. Where there are fewer rows
-// than sequences, `turn` rotates who goes first.
+// Order everywhere: a smaller `priority` first; then keys (API key, else cache salt) take turns;
+// then who waited longest. A step runs all decode rows, then pieces of prompts: a quarter of the
+// rows goes to the shortest prompts, so that a short one never waits behind long ones; the rest to
+// whoever's turn it is, so that long prompts take turns with whole pieces.
 #pragma once
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,11 +20,15 @@ struct PlanSequence {
   int index;             // the caller's name for it
   int64_t rows_wanted;   // tokens that are not in the state yet, >= 1; 1 = a decode row
   bool logits_each_row;  // prompt_logprobs: every row takes a logit row, else the last one does
+  int priority = 0;
+  uint64_t key_rows = 0;  // FairShare::rows of its key
+  uint64_t led_turn = 0;  // when it last had its turn
 };
 
 struct PlanLimits {
-  int rows_max;        // rows of one step
-  int logit_rows_max;  // rows with logits in one step
+  int rows_max;                                            // rows of one step
+  int logit_rows_max;                                      // rows with logits in one step
+  int prefill_rows_max = std::numeric_limits<int>::max();  // of them in pieces of prompts
 };
 
 struct PlannedRows {
@@ -31,8 +38,44 @@ struct PlannedRows {
 
 // Replaces `plan`; allocates nothing once it has the capacity. Order: decode rows, then prefills.
 // Each sequence appears at most once; sum of rows <= rows_max; logit rows <= logit_rows_max. If any
-// sequence wants rows, at least one gets some.
-void Plan(std::span<const PlanSequence> sequences, const PlanLimits& limits, uint64_t turn,
-          std::vector<PlannedRows>& plan);
+// sequence wants rows, at least one gets some. Where there are fewer rows than decoding sequences,
+// `turn` rotates who goes first. Returns the index of the prefill whose turn it was.
+std::optional<int> Plan(std::span<const PlanSequence> sequences, const PlanLimits& limits,
+                        uint64_t turn, std::vector<PlannedRows>& plan);
+
+// A request that waits for a slot.
+struct Candidate {
+  int priority = 0;
+  bool preempted = false;  // it had a slot already
+  int key_running = 0;     // sequences of its key that hold slots
+  uint64_t key_rows = 0;
+  friend auto operator<=>(const Candidate& a, const Candidate& b) {
+    if (auto c = a.priority <=> b.priority; c != 0) return c;
+    if (auto c = b.preempted <=> a.preempted; c != 0) return c;
+    if (auto c = a.key_running <=> b.key_running; c != 0) return c;
+    return a.key_rows <=> b.key_rows;
+  }
+};
+
+// Rows that each key has had. A key that comes back after a pause starts where the least served of
+// the others is: idle time is no credit.
+class FairShare {
+ public:
+  void Enter(uint64_t key);  // one more request of this key is in the engine
+  void Leave(uint64_t key);
+  void Charge(uint64_t key, int rows);
+  uint64_t rows(uint64_t key) const;
+  size_t size() const { return keys_.size(); }
+
+ private:
+  struct Key {
+    uint64_t key;
+    int64_t requests;
+    uint64_t rows;
+  };
+  Key* Find(uint64_t key);
+  const Key* Find(uint64_t key) const;
+  std::vector<Key> keys_;  // with requests in the engine; few
+};
 
 }  // namespace cairn

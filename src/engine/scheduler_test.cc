@@ -33,9 +33,72 @@ TEST(Plan, DecodeRowsComeFirst) {
   EXPECT_EQ(plan[2].rows, 510);
 }
 
-TEST(Plan, AShortPromptTakesWhatItNeedsAndLeavesTheRest) {
-  EXPECT_EQ(Rows({{0, 10000, false}, {1, 20, false}, {2, 10000, false}}, {512, 64}),
-            (std::map<int, int>{{0, 246}, {1, 20}, {2, 246}}));
+TEST(Plan, ShortPromptsShareAQuarterAndTheOneWhoseTurnItIsTakesTheRest) {
+  EXPECT_EQ(Rows({{0, 10000, false}, {1, 20, false}, {2, 9000, false, 0, 0, 1}}, {512, 64}),
+            (std::map<int, int>{{0, 384}, {1, 20}, {2, 108}}));
+  // The turn goes on to who has waited longest.
+  EXPECT_EQ(Rows({{0, 10000, false, 0, 0, 7}, {1, 20, false, 0, 0, 3}, {2, 9000, false, 0, 0, 5}},
+                 {512, 64}),
+            (std::map<int, int>{{1, 20}, {2, 492}}));
+}
+
+TEST(Plan, StreamsLimitThePromptsRows) {
+  EXPECT_EQ(Rows({{0, 10000, false}, {1, 1, false}, {2, 1, false}}, {512, 64, 30}),
+            (std::map<int, int>{{0, 30}, {1, 1}, {2, 1}}));
+}
+
+TEST(Plan, MoreUrgentPromptsComeFirst) {
+  EXPECT_EQ(
+      Rows({{0, 400, false, 1}, {1, 300, false, -1, 900}, {2, 300, false, -1, 0, 1}}, {512, 64}),
+      (std::map<int, int>{{1, 212}, {2, 300}}));
+  EXPECT_EQ(Rows({{0, 1000, false, 1}, {1, 2000, false, -1}}, {512, 64}),
+            (std::map<int, int>{{1, 512}}));
+}
+
+TEST(Plan, KeysTakeTurnsByTheRowsTheyHad) {
+  std::vector<PlanSequence> s;
+  for (int i = 0; i < 8; ++i) s.push_back({i, 100000, false});  // seven of one key, one of another
+  std::map<bool, int64_t> rows;                                 // of the one alone, or not
+  for (uint64_t turn = 1; turn < 400; ++turn) {
+    for (PlanSequence& q : s) q.key_rows = static_cast<uint64_t>(rows[q.index == 7]);
+    std::vector<PlannedRows> plan;
+    const auto leader = Plan(s, {100, 64}, turn, plan);
+    ASSERT_TRUE(leader);
+    s[static_cast<size_t>(*leader)].led_turn = turn;
+    for (const auto& p : plan) {
+      rows[p.index == 7] += p.rows;
+      s[static_cast<size_t>(p.index)].rows_wanted -= p.rows;
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(rows[true]) / static_cast<double>(rows[false]), 1, 0.35);
+}
+
+TEST(Candidates, PriorityThenPreemptedThenKeysThatHaveLess) {
+  const Candidate plain{}, urgent{-1}, preempted{0, true}, greedy{0, false, 3},
+      served{0, false, 0, 9};
+  EXPECT_LT(urgent, preempted);
+  EXPECT_LT(preempted, plain);
+  EXPECT_LT(plain, greedy);
+  EXPECT_LT(plain, served);
+  EXPECT_LT(served, greedy);
+}
+
+TEST(FairShare, IdleTimeIsNoCredit) {
+  FairShare share;
+  share.Enter(1);
+  share.Charge(1, 1000);
+  share.Enter(2);  // comes later: starts where the least served one is
+  EXPECT_EQ(share.rows(2), 1000u);
+  share.Charge(2, 50);
+  share.Leave(1);
+  share.Enter(1);
+  EXPECT_EQ(share.rows(1), 1050u);
+  share.Enter(1);
+  share.Leave(1);
+  EXPECT_EQ(share.size(), 2u);
+  share.Leave(1);
+  share.Leave(2);
+  EXPECT_EQ(share.size(), 0u);
 }
 
 TEST(Plan, FewerRowsThanSequencesRotate) {
@@ -46,8 +109,10 @@ TEST(Plan, FewerRowsThanSequencesRotate) {
 }
 
 TEST(Plan, PromptLogprobsAreLimitedByLogitRows) {
-  EXPECT_EQ(Rows({{0, 1000, true}, {1, 1000, false}, {2, 1, false}}, {512, 64}),
+  EXPECT_EQ(Rows({{0, 1000, true}, {1, 1000, false, 0, 0, 1}, {2, 1, false}}, {512, 64}),
             (std::map<int, int>{{0, 62}, {1, 449}, {2, 1}}));
+  EXPECT_EQ(Rows({{0, 1000, true, 0, 0, 1}, {1, 1000, false}, {2, 1, false}}, {512, 64}),
+            (std::map<int, int>{{1, 511}, {2, 1}}));
 }
 
 TEST(Plan, RandomPlansKeepTheLimits) {
@@ -57,6 +122,11 @@ TEST(Plan, RandomPlansKeepTheLimits) {
     const int n = random() % 10;
     for (int i = 0; i < n; ++i)
       s.push_back({i, random() % 3 ? 1 + int64_t(random() % 300) : 1, random() % 4 == 0});
+    for (PlanSequence& q : s) {
+      q.priority = static_cast<int>(random() % 3);
+      q.key_rows = random() % 3;
+      q.led_turn = random() % 5;
+    }
     const PlanLimits limits{1 + int(random() % 64), 1 + int(random() % 12)};
     std::vector<PlannedRows> plan;
     Plan(s, limits, random(), plan);

@@ -6,6 +6,14 @@
 namespace cairn {
 namespace {
 
+// FNV-1a. Two keys with one hash share their share; nothing else depends on it.
+uint64_t HashOfKey(const Request& r) {
+  uint64_t hash = r.share_key.empty() ? 0xcbf29ce484222325ull : 0x84222325cbf29ce4ull;
+  for (const char c : r.share_key.empty() ? r.cache_salt : r.share_key)
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
 double Milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }
@@ -14,12 +22,18 @@ double Milliseconds(Clock::duration d) {
 
 Sequence::Sequence(uint64_t sequence_id, Request r, std::shared_ptr<TokenStream> s,
                    int64_t token_count_max)
-    : id(sequence_id), request(std::move(r)), stream(std::move(s)), max_tokens(token_count_max) {
+    : id(sequence_id),
+      request(std::move(r)),
+      stream(std::move(s)),
+      max_tokens(token_count_max),
+      share_key(HashOfKey(request)),
+      priority(request.priority) {
   tokens = request.prompt;
 }
 
 Sequence::~Sequence() {
   if (!end_told_) TellError(Internal("engine failed"));
+  if (share != nullptr) share->Leave(share_key);
 }
 
 void Sequence::TellEnd(EndEvent end) noexcept {

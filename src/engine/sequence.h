@@ -16,6 +16,7 @@
 #include "cache/prefix_tree.h"
 #include "engine/engine.h"
 #include "engine/request.h"
+#include "engine/scheduler.h"
 #include "engine/token_stream.h"
 #include "state/sequence_state.h"
 
@@ -58,6 +59,7 @@ struct Sequence {
   const Request request;
   const std::shared_ptr<TokenStream> stream;
   const int64_t max_tokens;  // clamped to the rest of the context
+  const uint64_t share_key;  // hash of the request's share_key or cache_salt
 
   std::vector<Token> tokens;           // prompt and generated
   std::optional<SequenceState> state;  // while it has a slot, or is closing
@@ -68,13 +70,21 @@ struct Sequence {
   int64_t prompt_logprobs_sent = 0;    // positions 1..k
   int64_t progress_sent = 0;
   int64_t tokens_sent = 0;  // as TokenEvent
+  int priority;  // the request's, or that of a more urgent one that waits for this one's prefix
+  FairShare* share = nullptr;     // where it is counted, once it is in the engine
+  uint64_t passed_over_turn = 0;  // Admit looked at it in that turn
+  uint64_t led_turn = 0;          // the turn of its last whole piece of a prompt
+  // Waits for sequence `waits_for` to compute the first `waits_until` tokens that both share.
+  std::optional<uint64_t> waits_for;
+  int64_t waits_until = 0;
+  bool waited_in_vain = false;  // the checkpoint that it waited for was not there
   std::vector<PendingMark> pending;
   StepWork work;
   std::optional<FinishReason> finished;  // set by Commit, acted on by Emit
   std::optional<Token> stop_token;
   std::vector<Token> masked_before_min_tokens, masked_always;
 
-  const Clock::time_point submitted = Clock::now();
+  Clock::time_point submitted = Clock::now();
   Clock::time_point admitted, first_token, last_token;
   bool has_first_token = false;
   Clock::time_point closing_until;

@@ -65,6 +65,9 @@ class BlockPool {
   size_t free() const { return slab_.free(); }
   size_t total() const { return slab_.total(); }
   uint64_t held_bytes() const { return static_cast<uint64_t>(held()) * block_bytes(); }
+  // In whole pages, as the operating system counts.
+  size_t resident_block_bytes() const { return slab_.stride_bytes(); }
+  uint64_t resident_bytes() const { return uint64_t{held()} * resident_block_bytes(); }
   // Allocate fails while held() >= limit. Also the way tests make an allocation fail.
   void set_limit(std::optional<size_t> limit) { slab_.set_limit(limit); }
   // free + held == total and every held block has a reference. Aborts otherwise.

@@ -35,6 +35,7 @@ class Slab {
   }
 
   size_t item_bytes() const { return item_bytes_; }
+  size_t stride_bytes() const { return stride_; }  // resident memory of an item that is all touched
   size_t held() const { return total_ - free_.size(); }
   size_t free() const { return free_.size(); }
   size_t total() const { return total_; }  // items in mapped chunks

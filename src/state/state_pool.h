@@ -58,6 +58,9 @@ class StatePool {
   size_t free() const { return slab_.free(); }
   size_t total() const { return slab_.total(); }
   uint64_t held_bytes() const { return static_cast<uint64_t>(held()) * buffer_bytes(); }
+  // In whole pages, as the operating system counts.
+  size_t resident_buffer_bytes() const { return slab_.stride_bytes(); }
+  uint64_t resident_bytes() const { return uint64_t{held()} * resident_buffer_bytes(); }
   // Allocate fails while held() >= limit. Also the way tests make an allocation fail.
   void set_limit(std::optional<size_t> limit) { slab_.set_limit(limit); }
 

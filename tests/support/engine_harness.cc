@@ -182,7 +182,9 @@ std::shared_ptr<TokenStream> CoreDriver::Submit(Request request) {
   const int64_t rest = model_.info().context_length - static_cast<int64_t>(request.prompt.size());
   const int64_t max_tokens = std::min(request.max_tokens, rest);
   ++stats_.queue_length;
-  core_->Enqueue(std::make_unique<Sequence>(next_id_++, std::move(request), stream, max_tokens));
+  auto sequence = std::make_unique<Sequence>(next_id_++, std::move(request), stream, max_tokens);
+  if (options_.clock) sequence->submitted = options_.clock();
+  core_->Enqueue(std::move(sequence));
   more_ = true;
   return stream;
 }

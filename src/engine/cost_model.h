@@ -1,0 +1,59 @@
+// What a step costs, learnt from the steps that ran: fixed + per row + per row x depth. The engine
+// sizes the pieces of long prompts with it, so that streams keep their pace. It only ever decides
+// how much runs in a step; bits never depend on it.
+//
+// Pure: time comes in as numbers. Threads: one thread.
+#pragma once
+
+#include <array>
+
+namespace cairn {
+
+struct StepShape {
+  int rows = 0;
+  double depth_sum = 0;  // sum of the positions of all rows
+  friend StepShape operator+(StepShape a, StepShape b) {
+    return {a.rows + b.rows, a.depth_sum + b.depth_sum};
+  }
+};
+
+// How long a step may take while streams run.
+struct StepTarget {
+  double factor;    // times what the step would take with its decode rows alone
+  double floor_ms;  // never less than this
+  double Ms(double quiet_ms) const {
+    return factor * quiet_ms > floor_ms ? factor * quiet_ms : floor_ms;
+  }
+};
+
+class CostModel {
+ public:
+  enum class Kind { kDecode, kPrefill };
+  // Steps of one kind only fade as others of that kind arrive: an hour without prompts does not
+  // make the model forget what a prompt row costs.
+  void Observe(Kind kind, StepShape shape, double ms);
+  double Predict(StepShape shape) const;
+  // Prompt rows at `depth` that fit beside the decode rows; from 1 to rows_max. Before the first
+  // observation: a careful guess.
+  int RowsWithin(StepShape decode, double depth, const StepTarget& target, int rows_max) const;
+
+  double fixed_ms() const;
+  double row_ms() const;
+  double row_ms_at(double depth) const;
+
+ private:
+  static constexpr int kTerms = 3;
+  using Vector = std::array<double, kTerms>;
+  struct Sums {  // of the normal equations, each step weighted by 1 / ms^2: relative errors count
+    std::array<Vector, kTerms> xx{};
+    Vector xy{};
+  };
+  static Vector Features(StepShape shape);
+  void Solve();
+
+  std::array<Sums, 2> sums_{};
+  Vector terms_{};  // >= 0
+  bool trained_ = false;
+};
+
+}  // namespace cairn

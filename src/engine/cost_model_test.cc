@@ -1,0 +1,95 @@
+#include "engine/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace cairn {
+namespace {
+
+constexpr StepTarget kDouble = {2, 0};
+
+// A machine: 40 ms a step, 2 ms a row, 0.1 ms a row for each 1,000 tokens of depth; some noise, and
+// one step in fifty takes far too long.
+struct Machine {
+  double row_ms = 2;
+  std::mt19937 random{1};
+  double Ms(StepShape s) {
+    const double noise = std::uniform_real_distribution<double>(0.95, 1.05)(random);
+    const double hiccup = random() % 50 == 0 ? 5 : 1;
+    return hiccup * noise * (40 + row_ms * s.rows + 0.0001 * s.depth_sum);
+  }
+};
+
+TEST(CostModel, TheFirstPieceIsCareful) {
+  CostModel model;
+  EXPECT_EQ(model.RowsWithin({8, 0}, 0, kDouble, 512), 16);
+  EXPECT_EQ(model.RowsWithin({8, 0}, 0, kDouble, 4), 4);
+}
+
+TEST(CostModel, PiecesFitTheTargetWhileAPromptGrows) {
+  CostModel model;
+  Machine machine;
+  const StepShape decode{8, 8 * 500.0};
+  for (int i = 0; i < 100; ++i) model.Observe(CostModel::Kind::kDecode, decode, machine.Ms(decode));
+  const double quiet = 40 + 2 * 8 + 0.0001 * decode.depth_sum;
+  EXPECT_NEAR(model.Predict(decode), quiet, 0.1 * quiet);
+  int64_t depth = 0, late = 0, steps = 0;
+  double busy = 0;
+  while (depth < 30000) {
+    const int rows = model.RowsWithin(decode, static_cast<double>(depth), {1.6, 0}, 504);
+    const StepShape shape = decode + StepShape{rows, rows * static_cast<double>(depth)};
+    const double ms = machine.Ms(shape);
+    model.Observe(CostModel::Kind::kPrefill, shape, ms);
+    late += 40 + 2 * shape.rows + 0.0001 * shape.depth_sum > 2 * quiet;
+    busy += 40 + 2 * shape.rows + 0.0001 * shape.depth_sum;
+    depth += rows;
+    ++steps;
+  }
+  EXPECT_LE(late, steps / 100);
+  EXPECT_GT(busy / static_cast<double>(steps), 1.4 * quiet);  // and the room is used
+}
+
+TEST(CostModel, AQuietHourForgetsNothing) {
+  CostModel model;
+  Machine machine;
+  for (int i = 0; i < 40; ++i)
+    model.Observe(CostModel::Kind::kPrefill, {512, 0}, machine.Ms({512, 0}));
+  for (int i = 0; i < 100000; ++i)
+    model.Observe(CostModel::Kind::kDecode, {1, 0}, machine.Ms({1, 0}));
+  EXPECT_NEAR(model.row_ms(), 2, 0.5);
+}
+
+TEST(CostModel, ASlowerMachineMakesSmallerPieces) {
+  CostModel model;
+  Machine machine;
+  auto run = [&] {
+    for (int i = 0; i < 60; ++i) {
+      const int rows = model.RowsWithin({8, 0}, 0, kDouble, 504);
+      model.Observe(CostModel::Kind::kPrefill, {8 + rows, 0}, machine.Ms({8 + rows, 0}));
+      model.Observe(CostModel::Kind::kDecode, {8, 0}, machine.Ms({8, 0}));
+    }
+    return model.RowsWithin({8, 0}, 0, kDouble, 504);
+  };
+  const int fast = run();
+  EXPECT_NEAR(fast, 28, 8);
+  machine.row_ms = 8;
+  const int slow = run();
+  EXPECT_NEAR(slow, 13, 5);
+}
+
+TEST(CostModel, AFixedTargetAndNoTarget) {
+  CostModel model;
+  for (int i = 0; i < 20; ++i) {
+    model.Observe(CostModel::Kind::kDecode, {8, 0}, 40 + 8 * 2);
+    model.Observe(CostModel::Kind::kPrefill, {100, 0}, 40 + 100 * 2);
+  }
+  EXPECT_NEAR(model.RowsWithin({8, 0}, 0, {0, 156}, 504), 50, 2);
+  EXPECT_EQ(model.RowsWithin({8, 0}, 0, {0, 10}, 504), 1);  // already too late: but it goes on
+  EXPECT_EQ(model.RowsWithin({8, 0}, 0, {0, std::numeric_limits<double>::infinity()}, 504), 504);
+}
+
+}  // namespace
+}  // namespace cairn

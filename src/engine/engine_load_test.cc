@@ -1,0 +1,245 @@
+// Many requests at once: shared prefixes, priorities, keys, one memory budget.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/engine_core.h"
+#include "support/engine_harness.h"
+
+namespace cairn {
+namespace {
+
+Request MakeRequest(std::vector<Token> prompt, int64_t max_tokens) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.max_tokens = max_tokens;
+  r.raw = true;
+  r.tail_begin = static_cast<int64_t>(r.prompt.size());
+  return r;
+}
+
+std::vector<Token> Join(std::vector<Token> a, const std::vector<Token>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class EngineLoadTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static constexpr int64_t kShared = 4096;
+  static constexpr int kSiblings = 16;
+
+  FakeModelOptions Model() const {
+    FakeModelOptions m;
+    m.hybrid = GetParam();
+    m.context_length = 8192;
+    return m;
+  }
+  static EngineOptions Options() {
+    EngineOptions o = CoreDriver::SmallOptions();
+    o.cache.stride = 2048;
+    o.cache.bytes_max = 64 << 20;
+    o.step_rows_max = 512;
+    o.decode_concurrency = kSiblings;
+    o.prompt_concurrency = 8;
+    o.logit_rows_max = kSiblings;
+    return o;
+  }
+
+  // 16 prompts that share their first 4,096 tokens and nothing more.
+  void SubmitSiblings(CoreDriver& d) {
+    const auto shared = RandomTokens(7, kShared);
+    for (int i = 0; i < kSiblings; ++i) {
+      std::vector<Token> tail = RandomTokens(100 + static_cast<uint64_t>(i), 20 + i);
+      tail[0] = static_cast<Token>(i);
+      requests_.push_back(MakeRequest(Join(shared, tail), 5));
+      tails_ += static_cast<int64_t>(tail.size());
+      streams_.push_back(d.Submit(requests_.back()));
+    }
+  }
+  void ExpectAnswers(CoreDriver& d, int cancelled = -1) {
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      Outcome got;
+      got.AddAll(*streams_[i]);
+      EXPECT_EQ(Difference(got, ExpectedOutcome(d.model(), requests_[i], {}),
+                           static_cast<int>(i) == cancelled),
+                "")
+          << i;
+    }
+  }
+  int64_t DecodeRows() const { return kSiblings * 4; }
+
+  std::vector<Request> requests_;
+  std::vector<std::shared_ptr<TokenStream>> streams_;
+  int64_t tails_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, EngineLoadTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Hybrid" : "KvOnly"; });
+
+TEST_P(EngineLoadTest, ANewSharedPrefixIsComputedOnce) {
+  CoreDriver d(Model(), Options());
+  SubmitSiblings(d);
+  d.RunUntilIdle();
+  ExpectAnswers(d);
+  EXPECT_EQ(d.model().rows_run(), kShared + tails_ + DecodeRows());
+  EXPECT_EQ(d.stats().replayed_tokens, static_cast<uint64_t>(kShared + tails_));
+  EXPECT_EQ(d.stats().shared_waits, static_cast<uint64_t>(kSiblings - 1));
+}
+
+TEST_P(EngineLoadTest, IfTheFirstSiblingLeavesTheNextOneGoesOn) {
+  for (const int steps : {1, 3, 7}) {
+    requests_.clear();
+    streams_.clear();
+    tails_ = 0;
+    CoreDriver d(Model(), Options());
+    SubmitSiblings(d);
+    for (int i = 0; i < steps; ++i) d.Step();
+    streams_[0]->Cancel();
+    d.RunUntilIdle();
+    ExpectAnswers(d, 0);
+    EXPECT_LE(d.model().rows_run(), kShared + tails_ + DecodeRows());  // its work is not lost
+  }
+}
+
+TEST_P(EngineLoadTest, IfTheFirstSiblingFailsTheNextOneTakesOver) {
+  int steps = 0;
+  FakeModelOptions model = Model();
+  model.on_forward = [&](const ForwardBatch&) {
+    if (++steps == 3) throw std::bad_alloc();
+  };
+  CoreDriver d(model, Options());
+  SubmitSiblings(d);
+  for (int i = 0; i < 2; ++i) d.Step();
+  EXPECT_THROW(d.core().Step(), std::bad_alloc);
+  d.core().Recover(Internal("out of memory"));
+  d.RunUntilIdle();
+  for (int i = 1; i < kSiblings; ++i) {
+    Outcome got;
+    got.AddAll(*streams_[static_cast<size_t>(i)]);
+    EXPECT_EQ(Difference(got, ExpectedOutcome(d.model(), requests_[static_cast<size_t>(i)], {})),
+              "");
+  }
+  EXPECT_LE(d.model().rows_run(), kShared + 3 * 512 + tails_ + DecodeRows());
+}
+
+TEST_P(EngineLoadTest, ACacheWithoutRoomMakesNobodyWaitForEver) {
+  EngineOptions options = Options();
+  options.cache.bytes_max = 8 << 10;
+  CoreDriver d(Model(), options);
+  SubmitSiblings(d);
+  d.RunUntilIdle();
+  ExpectAnswers(d);
+}
+
+TEST_P(EngineLoadTest, OtherSaltsAndUncachedRequestsDoNotWait) {
+  CoreDriver d(Model(), Options());
+  const auto shared = RandomTokens(7, 600);
+  for (const char* salt : {"", "a", "b"}) {
+    requests_.push_back(MakeRequest(Join(shared, {1}), 3));
+    requests_.back().cache_salt = salt;
+    streams_.push_back(d.Submit(requests_.back()));
+  }
+  requests_.push_back(MakeRequest(Join(shared, {2}), 3));
+  requests_.back().cache_prompt = false;
+  streams_.push_back(d.Submit(requests_.back()));
+  d.RunUntilIdle();
+  ExpectAnswers(d);
+  EXPECT_EQ(d.stats().shared_waits, 0u);
+  EXPECT_EQ(d.stats().replayed_tokens, 4u * 601u);
+}
+
+TEST_P(EngineLoadTest, AnUrgentRequestComesFirst) {
+  EngineOptions options = Options();
+  options.decode_concurrency = 1;
+  CoreDriver d(Model(), options);
+  auto running = d.Submit(MakeRequest(RandomTokens(1, 100), 30));
+  d.Step();
+  auto patient = d.Submit(MakeRequest(RandomTokens(2, 100), 3));
+  Request r = MakeRequest(RandomTokens(3, 100), 3);
+  r.priority = -1;
+  auto urgent = d.Submit(r);
+  Outcome o;
+  while (!o.end) {
+    d.Step();
+    o.AddAll(*urgent);
+  }
+  Outcome other;
+  other.AddAll(*patient);
+  EXPECT_FALSE(other.reuse.has_value());
+  d.RunUntilIdle();
+}
+
+TEST_P(EngineLoadTest, OneKeyDoesNotTakeAllSlots) {
+  EngineOptions options = Options();
+  options.decode_concurrency = 2;
+  CoreDriver d(Model(), options);
+  std::vector<std::shared_ptr<TokenStream>> greedy;
+  for (uint64_t i = 0; i < 10; ++i) {
+    Request r = MakeRequest(RandomTokens(i, 50), 20);
+    r.share_key = "greedy";
+    greedy.push_back(d.Submit(r));
+  }
+  d.Step();
+  Request r = MakeRequest(RandomTokens(50, 50), 5);
+  r.share_key = "modest";
+  auto modest = d.Submit(r);
+  Outcome o;
+  while (!o.end) {
+    d.Step();
+    o.AddAll(*modest);
+  }
+  int ended = 0;
+  for (auto& s : greedy) {
+    Outcome g;
+    g.AddAll(*s);
+    ended += g.end.has_value();
+  }
+  EXPECT_LE(ended, 3);  // the next free slot was its own
+  d.RunUntilIdle();
+}
+
+TEST_P(EngineLoadTest, ATightBudgetEvictsThenPreemptsAndChangesNoAnswer) {
+  CoreDriver probe(Model(), Options());
+  EngineOptions options = Options();
+  const uint64_t page = probe.core().block_pool().resident_block_bytes();
+  options.memory_budget = probe.stats().scratch_bytes + 40 * page;
+  options.other_bytes = 10 * page;
+  CoreDriver d(Model(), options);
+  EXPECT_EQ(d.core().pool_budget(), 30 * page);
+  for (uint64_t i = 0; i < 6; ++i) {
+    requests_.push_back(MakeRequest(RandomTokens(i, 300), 400));
+    streams_.push_back(d.Submit(requests_.back()));
+  }
+  for (int i = 0; i < 100000; ++i) {
+    d.Step();
+    ASSERT_LE(d.stats().pool_bytes, 30 * page);
+    if (d.stats().in_engine == 0) break;
+  }
+  ExpectAnswers(d);
+  EXPECT_GT(d.stats().evictions, 0u);
+  EXPECT_GT(d.stats().preemptions, 0u);
+}
+
+TEST_P(EngineLoadTest, WhatCanNeverFitIsRefusedWithTheNumbers) {
+  EngineOptions options = Options();
+  {
+    CoreDriver probe(Model(), options);
+    options.memory_budget =
+        probe.stats().scratch_bytes + 12 * probe.core().block_pool().resident_block_bytes();
+  }
+  auto model = std::make_shared<FakeModel>(Model());
+  auto engine = Engine::Create(model, options);
+  ASSERT_TRUE(engine.ok());
+  const auto refused = (*engine)->Submit(MakeRequest(RandomTokens(1, 704), 5));
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.status().message().find("704 tokens"), std::string::npos);
+  // The longest that fits; its answer is as long as there is room.
+  auto stream = std::move((*engine)->Submit(MakeRequest(RandomTokens(1, 700), 500))).value();
+  const Outcome o = Collect(*stream);
+  EXPECT_EQ(o.end->reason, FinishReason::kLength);
+  EXPECT_EQ(o.tokens.size(), 4u);
+  options.memory_budget = 1000;
+  EXPECT_EQ(Engine::Create(model, options).status().code(), StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace cairn

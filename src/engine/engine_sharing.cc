@@ -1,0 +1,94 @@
+// Who is admitted next, and prompts that begin alike: one computes what they share, the others wait
+// for its checkpoint.
+#include <algorithm>
+
+#include "engine/engine_core.h"
+
+namespace cairn {
+namespace {
+
+// Fewer tokens than this are not worth a wait, as they are not worth a branch mark (cache/marks.h).
+constexpr int64_t kSharedMin = 64;
+// A checkpoint at most so far before the wanted position is as good (cache/marks.h).
+constexpr int64_t kNear = 16;
+
+int64_t SharedTokens(const Sequence& a, const Sequence& b) {
+  const auto& x = a.request.prompt;
+  const auto& y = b.request.prompt;
+  const size_t n = std::min(x.size(), y.size());
+  return std::mismatch(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n), y.begin()).first -
+         x.begin();
+}
+
+}  // namespace
+
+// The index in waiting_; those that Admit passed over in this turn are left out.
+std::optional<size_t> EngineCore::NextToAdmit() const {
+  std::optional<size_t> best;
+  Candidate best_candidate;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    const Sequence& s = *waiting_[i];
+    if (s.passed_over_turn == turn_) continue;
+    Candidate c{.priority = s.priority,
+                .preempted = s.reuse.has_value(),
+                .key_rows = share_.rows(s.share_key)};
+    for (const SequencePtr& a : active_) c.key_running += a->share_key == s.share_key;
+    if (best && !(c < best_candidate)) continue;
+    best = i;
+    best_candidate = c;
+  }
+  return best;
+}
+
+// True: another sequence is just computing a prefix of this one's prompt. The wait ends when it has
+// passed the place where they part, or ends in whatever way; then this one is looked at afresh, and
+// may be the one that the others wait for.
+bool EngineCore::WaitsForSibling(Sequence& s) {
+  const bool may_share = options_.cache.enabled() && s.request.cache_prompt &&
+                         !s.request.prompt_logprobs && !s.reuse && !s.waited_in_vain;
+  if (!may_share) return false;
+  if (s.waits_for) {
+    const auto at = std::find_if(active_.begin(), active_.end(),
+                                 [&](const SequencePtr& a) { return a->id == *s.waits_for; });
+    const bool runs = at != active_.end();
+    if (runs && (*at)->position() < s.waits_until) return true;
+    s.waits_for.reset();
+    // No room for the checkpoint: who waits once more would only be the next one to find none.
+    if (runs && tree_.Find(s.tokens, s.request.cache_salt).restore_point + kNear < s.waits_until) {
+      s.waited_in_vain = true;
+      return false;
+    }
+  }
+  const Leader leader = FindLeader(s);
+  if (leader.sequence == nullptr) return false;
+  const Match match = tree_.Find(s.tokens, s.request.cache_salt);
+  if (leader.shared - match.restore_point < kSharedMin) return false;
+  PlantMark(*leader.sequence, leader.shared);
+  s.waits_for = leader.sequence->id;
+  s.waits_until = leader.shared;
+  // What a more urgent request waits for is as urgent.
+  leader.sequence->priority = std::min(leader.sequence->priority, s.priority);
+  ++stats_.shared_waits;
+  return true;
+}
+
+// The running sequence that will have computed most of this one's prompt.
+EngineCore::Leader EngineCore::FindLeader(const Sequence& s) const {
+  Leader best;
+  for (const SequencePtr& a : active_) {
+    if (!a->prefilling() || !a->lease || a->request.cache_salt != s.request.cache_salt) continue;
+    const int64_t shared = SharedTokens(*a, s);
+    if (shared > a->position() && shared > best.shared) best = {a.get(), shared};
+  }
+  return best;
+}
+
+// A checkpoint at `position` of a running prompt, unless one is planned there or just before.
+void EngineCore::PlantMark(Sequence& s, int64_t position) {
+  const auto after = std::upper_bound(s.marks.begin(), s.marks.end(), position,
+                                      [](int64_t p, const Mark& m) { return p < m.position; });
+  if (after != s.marks.begin() && position - std::prev(after)->position <= kNear) return;
+  s.marks.insert(after, {position, kMarkBranch});
+}
+
+}  // namespace cairn
