@@ -161,6 +161,7 @@ Lease PrefixTree::Acquire(const Match& match, std::string_view salt) {
   TreeNode* node = const_cast<TreeNode*>(match.node);  // the tree is ours to change
   if (match.restore_point < node->end()) node = Split(node, match.restore_point);
   ++request_clock_;
+  RecordWaiting();
   RecordUse(node);
   Touch(node);
   Lease lease = MakeLease(node);
@@ -170,6 +171,7 @@ Lease PrefixTree::Acquire(const Match& match, std::string_view salt) {
 
 Lease PrefixTree::AcquireRoot(std::string_view salt) {
   ++request_clock_;
+  RecordWaiting();
   return MakeLease(FindOrAddRoot(salt));
 }
 

@@ -280,7 +280,9 @@ class PrefixTree {
   ValueItem ItemOf(TreeNode* node) const;
   void RequeueBehind(TreeNode* node);
   void RecordUse(TreeNode* restored);
-  void RecordEviction(const TreeNode* node);
+  void RecordEviction(TreeNode* node);
+  void RecordWait(TreeNode* node, bool hit);
+  void RecordWaiting();
   double LiveValue(const LiveVictim& victim) const;
   double IdleValue(TreeNode* node) const;
   TreeNode* ChooseValue(bool leaves_only) const;

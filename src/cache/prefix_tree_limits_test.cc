@@ -340,6 +340,95 @@ TEST_P(PrefixTreeLimitsOfAnyPolicy, PinsLeaveRoomUnderAPathLimit) {
   world.Check();
 }
 
+CacheOptions ValueLimit(uint64_t states, uint64_t blocks) {
+  CacheOptions options = Limit(kHybrid, states, blocks);
+  options.policy = CachePolicy::kValue;
+  return options;
+}
+
+// A chat goes on; each turn is followed by titles and summaries that nobody asks for again.
+TEST(PrefixTreeValue, SideRequestsDoNotPushOutALongChat) {
+  World world(kHybrid, ValueLimit(30, 60));
+  Tokens chat = Text(1, 12 * kS);
+  RunRequest(world, chat, kS, 512, Text(2, 30));
+  uint32_t seed = 100;
+  for (int turn = 0; turn < 10; ++turn) {
+    for (int i = 0; i < 12; ++i, ++seed) {
+      RunRequest(world, Text(seed, kS), kS, 512, Text(seed + 5000, 8));
+    }
+    const int64_t before = static_cast<int64_t>(chat.size());
+    const Tokens more = Text(seed++, 40);
+    chat.insert(chat.end(), more.begin(), more.end());
+    EXPECT_GE(RunRequest(world, chat, kS).restore_point, before) << turn;
+  }
+}
+
+// The share of the chats' earlier tokens that is reused, once the policy could learn: many small
+// chats go on, and after each round a document comes that nobody asks for again.
+double ReuseOfChatsBesideDocuments(CacheOptions options) {
+  World world(kHybrid, options);
+  std::vector<Tokens> chats;
+  for (uint32_t i = 0; i < 8; ++i) chats.push_back(Text(i, 2 * kS));
+  uint32_t seed = 100;
+  double asked = 0, reused = 0;
+  for (int round = 0; round < 20; ++round) {
+    for (Tokens& chat : chats) {
+      const Tokens more = Text(seed++, 10);
+      chat.insert(chat.end(), more.begin(), more.end());
+      const Match match = RunRequest(world, chat, kS);
+      if (round < 10) continue;
+      asked += static_cast<double>(chat.size()) - 10;
+      reused += static_cast<double>(match.restore_point);
+    }
+    RunRequest(world, Text(seed++, 20 * kS), kS);
+  }
+  return reused / asked;
+}
+
+TEST(PrefixTreeValue, OneShotDocumentsDoNotPushOutActiveChats) {
+  CacheOptions options = ValueLimit(24, 48);  // 96 blocks' worth; a document takes 22 and more
+  const double value = ReuseOfChatsBesideDocuments(options);
+  options.policy = CachePolicy::kLru;
+  const double lru = ReuseOfChatsBesideDocuments(options);
+  EXPECT_GT(value, lru + 0.2);
+}
+
+TEST(PrefixTreeValue, TakesNothingInUse) {
+  World world(kHybrid, ValueLimit(1000, 1000));
+  FakeSequence sequence(world, Text(1, 4 * kS), "", kS);
+  sequence.RunPrompt(512);
+  RunRequest(world, Text(2, 4 * kS), kS);
+  while (world.tree.EvictOne()) world.Check();
+  EXPECT_EQ(Positions(world, Text(1, 4 * kS)), (std::vector<int64_t>{64, 256}));
+  EXPECT_EQ(world.tree.Find(Text(2, 4 * kS), "").matched, 0);
+  sequence.Finish();
+  while (world.tree.EvictOne()) world.Check();
+  EXPECT_EQ(world.tree.bytes(), 0u);
+}
+
+// What was taken from the middle of a path is a reason; the counters count it.
+TEST(PrefixTreeValue, TheEvictedReasonAndTheCounters) {
+  World world(kHybrid, ValueLimit(1000, 1000));
+  const Tokens a = Text(1, 8 * kS);
+  RunRequest(world, a, kS);
+  uint64_t evictions = 0;
+  while (Positions(world, a).size() > 3) {
+    ASSERT_TRUE(world.tree.EvictOne());
+    EXPECT_EQ(world.tree.evictions().bytes, ++evictions);
+  }
+  EXPECT_EQ(world.tree.evictions().paths, 0u);
+  const std::vector<int64_t> kept = Positions(world, a);
+  bool seen = false;
+  for (int64_t p = kS; p < kept.back(); p += kS) {
+    if (std::find(kept.begin(), kept.end(), p) != kept.end()) continue;
+    Tokens changed = a;
+    changed[static_cast<size_t>(p)] = 1000;  // the checkpoint at p would have served
+    EXPECT_EQ(world.tree.Find(changed, "").miss_reason, MissReason::kEvicted);
+    seen = true;
+  }
+  EXPECT_TRUE(seen);
+}
+
 TEST(PrefixTreeLimits, ZeroSwitchesTheCacheOff) {
   for (const bool by_paths : {false, true}) {
     CacheOptions options;

@@ -40,6 +40,7 @@ struct TreeNode {
   int lineage = 0;             // how often its conversation was continued before
   uint64_t last_request = 0;   // last use, by the clock of requests
   ReuseClass reuse_class;      // as of its last use
+  uint64_t recorded_age = 0;   // how much of its waiting reuse_ knows already
   bool queued = false;         // in the queue of idle leaves or of values, ...
   uint64_t queued_use = 0;     // ... with this stamp
   PathType queued_type = PathType::kUser;

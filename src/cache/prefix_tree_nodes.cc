@@ -68,6 +68,7 @@ TreeNode* PrefixTree::Split(TreeNode* node, int64_t position) {
   upper->live = node->live;
   upper->lineage = node->lineage;
   upper->last_request = node->last_request;
+  upper->recorded_age = node->recorded_age;
   upper->reuse_class = node->reuse_class;
   const auto cut = node->tokens.begin() + (position - node->begin);
   upper->tokens.assign(node->tokens.begin(), cut);
@@ -137,6 +138,7 @@ void PrefixTree::Touch(TreeNode* node) {
   for (TreeNode* at = node; at != nullptr; at = at->parent) {
     at->last_use = now;
     at->last_request = request_clock_;
+    at->recorded_age = 0;
     at->reuse_class = ClassOf(at);
     if (at->queued) Requeue(at);
   }

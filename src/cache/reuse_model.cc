@@ -6,15 +6,15 @@
 namespace cairn {
 namespace {
 
-// The guess before anything is known: a leaf of age a is used again with 1 / (2 a + 16) a request.
+// The guess before anything is known: a leaf of age a is used again with 1 / (2 a + 2) a request.
 constexpr double kGuess[kReuseRoles] = {1, 0.3, 0.2, 0.1, 1};
-constexpr double kShapeWeight = 4;  // hits that the guess is worth
+constexpr double kShapeWeight = 6;  // hits that the guess is worth
 constexpr double kRatioWeight = 2;
 constexpr double kHitsMax = 4000;  // then all that is known counts half
 
 double Guess(int role, int age) {
   const double requests = age == 0 ? 0 : static_cast<double>(uint64_t{1} << (age - 1));
-  return kGuess[role] / (2 * requests + 16);
+  return kGuess[role] / (2 * requests + 2);
 }
 
 }  // namespace
@@ -32,15 +32,13 @@ ReuseClass::ReuseClass(MarkKinds kinds, ReuseRole role, int uses) {
 int ReuseModel::AgeBucket(uint64_t age) { return std::min<int>(std::bit_width(age), kAges - 1); }
 
 ReuseModel::ReuseModel() {
-  for (int role = 0; role < kReuseRoles; ++role) {
-    for (int age = 0; age < kAges; ++age) Update(role, age);
-  }
-  for (int i = 0; i < ReuseClass::kCount; ++i) Update(i);
+  for (int role = 0; role < kReuseRoles; ++role) Update(role);
+  for (Estimate& e : ratio_) UpdateRatio(e);
 }
 
 // What is known of an age is the guess for the next: rates halve, roughly, as ages double.
-void ReuseModel::Update(int role, int age) {
-  for (int a = age; a < kAges; ++a) {
+void ReuseModel::Update(int role) {
+  for (int a = 0; a < kAges; ++a) {
     Estimate& e = shape_[role][a];
     const double guess =
         a == 0 ? Guess(role, 0) : shape_[role][a - 1].rate * Guess(role, a) / Guess(role, a - 1);
@@ -48,28 +46,31 @@ void ReuseModel::Update(int role, int age) {
   }
 }
 
-void ReuseModel::Update(int index) {
-  Estimate& e = ratio_[index];
+void ReuseModel::Update(ReuseClass c) { UpdateRatio(ratio_[c.index()]); }
+
+void ReuseModel::UpdateRatio(Estimate& e) {
   e.rate = (e.hits + kRatioWeight) / (e.expected + kRatioWeight);
 }
 
-void ReuseModel::Record(ReuseClass c, uint64_t age, bool hit) {
+void ReuseModel::Record(ReuseClass c, uint64_t from, uint64_t age, bool hit) {
   const int role = static_cast<int>(c.role());
   const int last = AgeBucket(age);
   Estimate& ratio = ratio_[c.index()];
   // Bucket 0 is age 0, bucket b covers [2^(b-1), 2^b).
-  for (int a = 0; a <= last; ++a) {
-    const uint64_t begin = a == 0 ? 0 : uint64_t{1} << (a - 1);
+  for (int a = AgeBucket(from); a <= last; ++a) {
+    const uint64_t begin = std::max(from, a == 0 ? 0 : uint64_t{1} << (a - 1));
     const uint64_t end = a == last ? age : a == 0 ? 1 : uint64_t{1} << a;
-    const double waited = static_cast<double>(end - begin) + (a == last ? 1 : 0);
+    const double waited = static_cast<double>(end - begin);
     ratio.expected += waited * shape_[role][a].rate;
     shape_[role][a].expected += waited;
-    if (a == last && hit) ++shape_[role][a].hits;
-    Update(role, a);
   }
-  if (hit) ++ratio.hits;
-  Update(c.index());
-  hits_ += hit;
+  if (hit) {
+    ++shape_[role][last].hits;
+    ++ratio.hits;
+    ++hits_;
+  }
+  Update(role);
+  Update(c);
   if (hits_ >= kHitsMax) Fade();
 }
 
@@ -79,13 +80,13 @@ void ReuseModel::Fade() {
     for (int age = 0; age < kAges; ++age) {
       shape_[role][age].hits /= 2;
       shape_[role][age].expected /= 2;
-      Update(role, age);
     }
+    Update(role);
   }
-  for (int i = 0; i < ReuseClass::kCount; ++i) {
-    ratio_[i].hits /= 2;
-    ratio_[i].expected /= 2;
-    Update(i);
+  for (Estimate& e : ratio_) {
+    e.hits /= 2;
+    e.expected /= 2;
+    UpdateRatio(e);
   }
 }
 

@@ -47,8 +47,8 @@ class ReuseClass {
 class ReuseModel {
  public:
   ReuseModel();
-  // A checkpoint waited for `age` requests; then it was restored, or not.
-  void Record(ReuseClass c, uint64_t age, bool hit);
+  // A checkpoint waited from age `from` to `age` requests; then it was restored (hit), or not.
+  void Record(ReuseClass c, uint64_t from, uint64_t age, bool hit);
   // Chance that the next request restores it.
   double Rate(ReuseClass c, uint64_t age) const {
     const int a = AgeBucket(age);
@@ -63,8 +63,9 @@ class ReuseModel {
     double rate = 0;
   };
   static int AgeBucket(uint64_t age);
-  void Update(int role, int age);
-  void Update(int index);
+  void Update(int role);
+  void Update(ReuseClass c);
+  static void UpdateRatio(Estimate& e);
   void Fade();
 
   std::array<std::array<Estimate, kAges>, kReuseRoles> shape_;
