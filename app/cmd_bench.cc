@@ -188,7 +188,11 @@ void AddBench(CLI::App& app, RunCommand& run) {
       ->check(CLI::Range(1, 1000));
   cmd->add_flag("--json", flags->json, "print one JSON object");
   AddEnvironmentNames(*cmd);
-  cmd->callback([flags, &run] { run = [flags] { return ExitStatus(RunBench(*flags)); }; });
+  AddBenchCache(*cmd, run);
+  cmd->callback([cmd, flags, &run] {
+    if (!cmd->get_subcommands().empty()) return;
+    run = [flags] { return ExitStatus(RunBench(*flags)); };
+  });
 }
 
 }  // namespace cairn

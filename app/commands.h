@@ -15,6 +15,7 @@ using RunCommand = std::function<int()>;
 void AddServe(CLI::App& app, RunCommand& run);
 void AddGenerate(CLI::App& app, RunCommand& run);
 void AddBench(CLI::App& app, RunCommand& run);
+void AddBenchCache(CLI::App& bench, RunCommand& run);  // a subcommand of bench
 void AddInspect(CLI::App& app, RunCommand& run);
 void AddSelftest(CLI::App& app, RunCommand& run);
 void AddCache(CLI::App& app, RunCommand& run);

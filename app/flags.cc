@@ -56,7 +56,7 @@ void AddEngineFlags(CLI::App& app, EngineFlags& f) {
   app.add_option(
       "--prompt-cache-bytes", f.prompt_cache_bytes,
       "bytes of the prompt cache, e.g. 2GiB; 0 switches it off (default: 25 % of memory)");
-  app.add_option("--cache-policy", f.cache_policy, "lru or lru-type");
+  app.add_option("--cache-policy", f.cache_policy, "value, lru or lru-type");
   app.add_option("--decode-concurrency", f.decode_concurrency, "sequences at once")
       ->check(CLI::Range(1, 1024));
   app.add_option("--prompt-concurrency", f.prompt_concurrency, "of them in prefill")
@@ -137,9 +137,10 @@ Result<EngineOptions> ResolveEngineOptions(const ModelFlags& model, const Engine
   } else if (f.cache_policy == "lru-type") {
     o.cache.policy = CachePolicy::kLruType;
   } else if (f.cache_policy == "value") {
-    return NotInThisVersion("--cache-policy value");
+    o.cache.policy = CachePolicy::kValue;
   } else {
-    return InvalidArgument("[flags] --cache-policy " + f.cache_policy + ", wanted lru or lru-type");
+    return InvalidArgument("[flags] --cache-policy " + f.cache_policy +
+                           ", wanted value, lru or lru-type");
   }
   o.decode_concurrency = f.decode_concurrency;
   o.prompt_concurrency = f.prompt_concurrency;

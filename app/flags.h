@@ -33,7 +33,7 @@ struct EngineFlags {
   int64_t prefill_step_size = 2048;
   std::optional<int64_t> prompt_cache_size;
   std::optional<std::string> prompt_cache_bytes;
-  std::string cache_policy = "lru";
+  std::string cache_policy = "value";
   int decode_concurrency = 32;
   int prompt_concurrency = 8;
   int queue_limit = 512;
