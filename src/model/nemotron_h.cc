@@ -1,6 +1,6 @@
-// Nemotron-H (GGUF architecture "nemotron_h"): one block a layer, a Mamba2 mixer with a norm over
-// groups, attention without positions, or a feed-forward block with squared ReLU. Everything this
-// architecture is, is here.
+// Nemotron-H (GGUF architectures "nemotron_h" and "nemotron_h_moe"): one block a layer, a Mamba2
+// mixer with a norm over groups, attention without positions, or a feed-forward block with squared
+// ReLU, in the second with experts. Everything this architecture is, is here.
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +10,7 @@
 #include "model/decoder_model.h"
 #include "model/layers/attention_layer.h"
 #include "model/layers/mamba2_layer.h"
+#include "model/layers/moe_ffn.h"
 #include "model/layers/relu2_ffn.h"
 #include "model/nemotron_h_config.h"
 #include "model/reference/architectures.h"
@@ -22,7 +23,7 @@ namespace {
 // The converter permutes the rows of q and k as if there were a rotation.
 constexpr RopePairs kPairs = RopePairs::kInterleaved;
 
-using Block = std::variant<Mamba2Layer, AttentionLayer, Relu2Ffn>;
+using Block = std::variant<Mamba2Layer, AttentionLayer, Relu2Ffn, MoeFfn>;
 
 struct Layer {
   std::vector<float> norm;  // [hidden]
@@ -113,6 +114,10 @@ Result<Block> NemotronHModel::LoadBlock(Weights& weights, const NemotronHConfig&
       return Block(std::move(attention));
     }
     case NemotronBlock::kFfn: {
+      if (config.moe.has_value()) {
+        ASSIGN_OR_RETURN(MoeFfn moe, MoeFfn::Load(weights, prefix, hidden, *config.moe));
+        return Block(std::move(moe));
+      }
       ASSIGN_OR_RETURN(Relu2Ffn ffn,
                        Relu2Ffn::Load(weights, prefix, hidden, config.ffn_sizes[index]));
       return Block(std::move(ffn));
@@ -146,17 +151,34 @@ std::vector<StateTensor> NemotronHModel::ExportState(const std::byte* state,
   return out;
 }
 
+// Layers of multi-token prediction lie behind the text model's.
+bool IsPredictionTensor(const ModelFile& file, std::string_view name) {
+  const auto config = ReadNemotronHConfig(file);
+  if (!config.ok() || !name.starts_with("blk.")) return false;
+  int layer = 0;
+  for (const char c : name.substr(4, 5)) {
+    if (c < '0' || c > '9') break;
+    layer = layer * 10 + (c - '0');
+  }
+  return layer >= config->decoder.layer_count;
+}
+
+constexpr Architecture Named(std::string_view name) {
+  return {
+      .name = name,
+      .plan = [](const ModelFile& file, KvType kv_type) -> Result<ModelPlan> {
+        ASSIGN_OR_RETURN(const NemotronHConfig config, ReadNemotronHConfig(file));
+        return Plan(config, kv_type);
+      },
+      .load = NemotronHModel::Load,
+      .load_reference = reference::LoadNemotronHReference,
+      .ignores = IsPredictionTensor,
+  };
+}
+
 }  // namespace
 
-const Architecture kNemotronHArchitecture = {
-    .name = "nemotron_h",
-    .plan = [](const ModelFile& file, KvType kv_type) -> Result<ModelPlan> {
-      ASSIGN_OR_RETURN(const NemotronHConfig config, ReadNemotronHConfig(file));
-      return Plan(config, kv_type);
-    },
-    .load = NemotronHModel::Load,
-    .load_reference = reference::LoadNemotronHReference,
-    .ignores = [](const ModelFile&, std::string_view) { return false; },
-};
+const Architecture kNemotronHArchitecture = Named("nemotron_h");
+const Architecture kNemotronHMoeArchitecture = Named("nemotron_h_moe");
 
 }  // namespace cairn

@@ -23,6 +23,7 @@ std::span<const Architecture* const> Architectures() {
       &kGraniteHybridArchitecture,
       &kFalconH1Architecture,
       &kNemotronHArchitecture,
+      &kNemotronHMoeArchitecture,
   });
   return kAll;
 }

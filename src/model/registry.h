@@ -56,5 +56,6 @@ extern const Architecture kMamba2Architecture;
 extern const Architecture kGraniteHybridArchitecture;
 extern const Architecture kFalconH1Architecture;
 extern const Architecture kNemotronHArchitecture;
+extern const Architecture kNemotronHMoeArchitecture;
 
 }  // namespace cairn

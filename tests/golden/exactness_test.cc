@@ -220,5 +220,17 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+INSTANTIATE_TEST_SUITE_P(Mamba2Files, Exactness,
+                         ::testing::Values(File{"mamba2", "mamba2/model.gguf", KvType::kF16},
+                                           File{"granite-h", "granite-h/model.gguf", KvType::kF16},
+                                           File{"falcon-h1", "falcon-h1/model.gguf", KvType::kF32},
+                                           File{"nemotron-h", "nemotron-h/model.gguf",
+                                                KvType::kF16}),
+                         [](const auto& info) {
+                           std::string name = info.param.set;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
 }  // namespace
 }  // namespace cairn

@@ -154,6 +154,31 @@ TEST(Mamba2Files, BrokenMultipliersAreRefused) {
   EXPECT_FALSE(load([&](GgufWriter& w) { w.F32s("falcon-h1.ssm_multipliers", four); }).ok());
 }
 
+// Writes random F32 matrices whose outputs have about `scale` times the size of their inputs.
+class RandomMatrices {
+ public:
+  explicit RandomMatrices(GgufWriter& writer) : writer_(writer), random_(41) {}
+  void Add(const std::string& name, std::vector<uint64_t> dims, float scale) {
+    std::normal_distribution<float> normal(0, scale / std::sqrt(static_cast<float>(dims[0])));
+    size_t count = 1;
+    for (const uint64_t dim : dims) count *= dim;
+    std::vector<float> values(count);
+    for (float& value : values) value = normal(random_);
+    writer_.TensorF32s(name, std::move(dims), values);
+  }
+
+ private:
+  GgufWriter& writer_;
+  std::mt19937 random_;
+};
+
+bool IsFfn(const GgufTensor& tensor) {
+  for (const char* part : {"ffn_gate", "ffn_up", "ffn_down"}) {
+    if (tensor.name.find(part) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // granite-h with its feed-forward blocks replaced by `experts` random experts, two of them used.
 std::vector<std::byte> GraniteWithExperts(bool shared) {
   constexpr int64_t kHidden = 64, kFfn = 64, kSharedFfn = 32, kExperts = 6;
@@ -161,36 +186,25 @@ std::vector<std::byte> GraniteWithExperts(bool shared) {
   GgufWriter writer;
   for (const GgufFile::Entry& entry : fixture.entries()) {
     if (entry.key == "granitehybrid.expert_shared_feed_forward_length") continue;
-    testing::CopyEntry(entry, writer);
+    testing::CopyEntry(entry, entry.key, writer);
   }
   writer.U32("granitehybrid.expert_count", kExperts).U32("granitehybrid.expert_used_count", 2);
   writer.U32("granitehybrid.expert_shared_feed_forward_length", shared ? kSharedFfn : 0);
-  std::mt19937 random(41);
-  const auto matrix = [&](const std::string& name, std::vector<uint64_t> dims, float scale) {
-    std::normal_distribution<float> normal(0, scale / std::sqrt(static_cast<float>(dims[0])));
-    size_t count = 1;
-    for (const uint64_t dim : dims) count *= dim;
-    std::vector<float> values(count);
-    for (float& value : values) value = normal(random);
-    writer.TensorF32s(name, std::move(dims), values);
-  };
+  RandomMatrices random(writer);
   for (const GgufTensor& tensor : fixture.tensors()) {
-    if (tensor.name.find("ffn_gate") != std::string_view::npos ||
-        tensor.name.find("ffn_up") != std::string_view::npos ||
-        tensor.name.find("ffn_down") != std::string_view::npos)
-      continue;
+    if (IsFfn(tensor)) continue;
     writer.TensorF32s(tensor.name, {tensor.dims.begin(), tensor.dims.end()}, TensorValues(tensor));
   }
   for (int i = 0; i < 6; ++i) {
     const std::string blk = "blk." + std::to_string(i) + ".";
-    matrix(blk + "ffn_gate_inp.weight", {kHidden, kExperts}, 2);
-    matrix(blk + "ffn_gate_exps.weight", {kHidden, kFfn, kExperts}, 2);
-    matrix(blk + "ffn_up_exps.weight", {kHidden, kFfn, kExperts}, 2);
-    matrix(blk + "ffn_down_exps.weight", {kFfn, kHidden, kExperts}, 2);
+    random.Add(blk + "ffn_gate_inp.weight", {kHidden, kExperts}, 2);
+    random.Add(blk + "ffn_gate_exps.weight", {kHidden, kFfn, kExperts}, 2);
+    random.Add(blk + "ffn_up_exps.weight", {kHidden, kFfn, kExperts}, 2);
+    random.Add(blk + "ffn_down_exps.weight", {kFfn, kHidden, kExperts}, 2);
     if (!shared) continue;
-    matrix(blk + "ffn_gate_shexp.weight", {kHidden, kSharedFfn}, 2);
-    matrix(blk + "ffn_up_shexp.weight", {kHidden, kSharedFfn}, 2);
-    matrix(blk + "ffn_down_shexp.weight", {kSharedFfn, kHidden}, 2);
+    random.Add(blk + "ffn_gate_shexp.weight", {kHidden, kSharedFfn}, 2);
+    random.Add(blk + "ffn_up_shexp.weight", {kHidden, kSharedFfn}, 2);
+    random.Add(blk + "ffn_down_shexp.weight", {kSharedFfn, kHidden}, 2);
   }
   return writer.Bytes();
 }
@@ -207,6 +221,59 @@ TEST(Mamba2Files, GraniteWithExpertsIsItsReference) {
       EXPECT_LE(error.max_abs(), kLogitsMax);
       EXPECT_EQ(error.argmax_errors(), 0);
     }
+  }
+}
+
+// nemotron-h as nemotron_h_moe: its three feed-forward blocks have six experts and a shared one.
+std::vector<std::byte> NemotronWithExperts() {
+  constexpr int64_t kHidden = 64, kFfn = 96, kSharedFfn = 160, kExperts = 6;
+  const std::string old_name = "nemotron_h", name = "nemotron_h_moe";
+  const GgufFile fixture = OpenFixture("nemotron-h");
+  GgufWriter writer;
+  for (const GgufFile::Entry& entry : fixture.entries()) {
+    if (entry.key == "general.architecture") {
+      writer.String(entry.key, name);
+    } else if (entry.key.starts_with(old_name + ".")) {
+      testing::CopyEntry(entry, name + std::string(entry.key.substr(old_name.size())), writer);
+    } else {
+      testing::CopyEntry(entry, entry.key, writer);
+    }
+  }
+  writer.U32(name + ".expert_count", kExperts)
+      .U32(name + ".expert_used_count", 2)
+      .U32(name + ".expert_group_count", 1)
+      .U32(name + ".expert_shared_count", 1)
+      .U32(name + ".expert_feed_forward_length", kFfn)
+      .U32(name + ".expert_shared_feed_forward_length", kSharedFfn)
+      .Bool(name + ".expert_weights_norm", true)
+      .F32(name + ".expert_weights_scale", 2.5f);
+  for (const GgufTensor& tensor : fixture.tensors()) {
+    if (IsFfn(tensor)) continue;
+    writer.TensorF32s(tensor.name, {tensor.dims.begin(), tensor.dims.end()}, TensorValues(tensor));
+  }
+  RandomMatrices random(writer);
+  for (const int i : {1, 4, 6}) {
+    const std::string blk = "blk." + std::to_string(i) + ".";
+    random.Add(blk + "ffn_gate_inp.weight", {kHidden, kExperts}, 1);
+    random.Add(blk + "exp_probs_b.bias", {kExperts}, 0.3f);
+    random.Add(blk + "ffn_up_exps.weight", {kHidden, kFfn, kExperts}, 1);
+    random.Add(blk + "ffn_down_exps.weight", {kFfn, kHidden, kExperts}, 1);
+    random.Add(blk + "ffn_up_shexp.weight", {kHidden, kSharedFfn}, 1);
+    random.Add(blk + "ffn_down_shexp.weight", {kSharedFfn, kHidden}, 1);
+  }
+  return writer.Bytes();
+}
+
+TEST(Mamba2Files, NemotronWithExpertsIsItsReference) {
+  const std::vector<std::byte> bytes = NemotronWithExperts();
+  const auto file = GgufFile::FromBytes(bytes);
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  const auto tokens = testing::LoadGoldenSet("nemotron-h").Case("len300").tokens;
+  for (CpuLevel level : SupportedCpuLevels()) {
+    const LogitsError error = AgainstReference(*file, level, std::span(tokens).first(130));
+    std::printf("%s: %s\n", CpuLevelName(level), error.ToString().c_str());
+    EXPECT_LE(error.max_abs(), kLogitsMax);
+    EXPECT_EQ(error.argmax_errors(), 0);
   }
 }
 

@@ -46,12 +46,12 @@ std::string EncodedValue(const GgufFile::Entry& entry) {
 
 }  // namespace
 
-void CopyEntry(const GgufFile::Entry& entry, GgufWriter& writer) {
-  writer.Raw(entry.key, static_cast<uint32_t>(entry.type), EncodedValue(entry));
+void CopyEntry(const GgufFile::Entry& entry, std::string_view key, GgufWriter& writer) {
+  writer.Raw(key, static_cast<uint32_t>(entry.type), EncodedValue(entry));
 }
 
 void CopyEntries(const GgufFile& file, GgufWriter& writer) {
-  for (const GgufFile::Entry& entry : file.entries()) CopyEntry(entry, writer);
+  for (const GgufFile::Entry& entry : file.entries()) CopyEntry(entry, entry.key, writer);
 }
 
 std::vector<float> TensorValues(const GgufTensor& tensor) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 #include <vector>
 
 #include "model/gguf.h"
@@ -10,8 +11,8 @@
 
 namespace cairn::testing {
 
-// One key, and all metadata of `file`.
-void CopyEntry(const GgufFile::Entry& entry, GgufWriter& writer);
+// One value under the name `key`, and all metadata of `file`.
+void CopyEntry(const GgufFile::Entry& entry, std::string_view key, GgufWriter& writer);
 void CopyEntries(const GgufFile& file, GgufWriter& writer);
 // The values of a tensor, file order. REQUIRES: F32, F16 or BF16.
 std::vector<float> TensorValues(const GgufTensor& tensor);

@@ -132,6 +132,7 @@ struct Layer {
   std::optional<Attention> attention;  // beside mamba if both are there
   double mamba_factor = 1;             // on the mixer's output
   std::optional<Relu2> relu2;          // in place of a mixer
+  std::optional<Moe> block_moe;        // likewise
   Row ffn_norm;
   std::optional<SwiGlu> ffn;
   std::optional<Moe> moe;
@@ -162,6 +163,7 @@ class Mamba2Family final : public ReferenceModel {
     if (layer.attention) add((*layer.attention)(c, y, Tag(index), states), 1);
     if (layer.mamba) add((*layer.mamba)(y, Tag(index), states), layer.mamba_factor);
     if (layer.relu2) add((*layer.relu2)(y), 1);
+    if (layer.block_moe) add((*layer.block_moe)(y), 1);
     if (layer.ffn_norm.empty()) return;
     const Rows h = RmsNorm(x, layer.ffn_norm, c.norm_eps);
     if (layer.moe) add((*layer.moe)(h), 1);
@@ -253,6 +255,10 @@ Result<Layer> LoadNemotronLayer(const ModelFile& file, const NemotronHConfig& co
       break;
     }
     case NemotronBlock::kFfn: {
+      if (config.moe.has_value()) {
+        ASSIGN_OR_RETURN(layer.block_moe, LoadMoe(file, Prefix(i), c.hidden_size, *config.moe));
+        break;
+      }
       layer.relu2.emplace();
       const int64_t ffn = config.ffn_sizes[i];
       ASSIGN_OR_RETURN(layer.relu2->up, LoadMatrix(file, Prefix(i) + "ffn_up", ffn, c.hidden_size));

@@ -20,10 +20,21 @@ Row Probabilities(Row logits, RouterGate gate) {
   return logits;
 }
 
+// W_down (SiLU(W_gate x) * W_up x), or W_down max(W_up x, 0)^2
+Rows Expert(const SwiGlu& expert, ExpertKind kind, const Rows& x) {
+  if (kind == ExpertKind::kSwiGlu) return expert(x);
+  Rows h = expert.up(x);
+  for (Row& row : h) {
+    for (double& value : row) value = value > 0 ? value * value : 0.0;
+  }
+  return expert.down(h);
+}
+
 }  // namespace
 
 Rows Moe::operator()(const Rows& x) const {
-  Rows out = shared.has_value() ? (*shared)(x) : Rows(x.size(), Row(x.empty() ? 0 : x[0].size()));
+  Rows out = shared.has_value() ? Expert(*shared, config.kind, x)
+                                : Rows(x.size(), Row(x.empty() ? 0 : x[0].size()));
   for (size_t t = 0; t < x.size(); ++t) {
     if (shared_gate.has_value()) {
       const double gate = Sigmoid((*shared_gate)(x[t])[0]);
@@ -40,7 +51,7 @@ Rows Moe::operator()(const Rows& x) const {
     for (const int e : order) sum += p[e];
     for (const int e : order) {
       const double weight = p[e] / (config.router.renormalise ? sum : 1.0) * config.router.scale;
-      const Row y = experts[e]({x[t]})[0];
+      const Row y = Expert(experts[e], config.kind, {x[t]})[0];
       for (size_t i = 0; i < y.size(); ++i) out[t][i] += weight * y[i];
     }
   }
@@ -58,8 +69,10 @@ Result<Moe> LoadMoe(const ModelFile& file, const std::string& prefix, int64_t hi
   }
   if (config.shared_ffn > 0) {
     SwiGlu shared;
-    ASSIGN_OR_RETURN(shared.gate,
-                     LoadMatrix(file, prefix + "ffn_gate_shexp", config.shared_ffn, hidden));
+    if (config.kind == ExpertKind::kSwiGlu) {
+      ASSIGN_OR_RETURN(shared.gate,
+                       LoadMatrix(file, prefix + "ffn_gate_shexp", config.shared_ffn, hidden));
+    }
     ASSIGN_OR_RETURN(shared.up,
                      LoadMatrix(file, prefix + "ffn_up_shexp", config.shared_ffn, hidden));
     ASSIGN_OR_RETURN(shared.down,
@@ -70,9 +83,14 @@ Result<Moe> LoadMoe(const ModelFile& file, const std::string& prefix, int64_t hi
     }
   }
   // All experts are one tensor: rows of expert e begin at e * n.
-  ASSIGN_OR_RETURN(const Matrix gate,
-                   LoadMatrix(file, prefix + "ffn_gate_exps", count * ffn, hidden));
-  ASSIGN_OR_RETURN(const Matrix up, LoadMatrix(file, prefix + "ffn_up_exps", count * ffn, hidden));
+  const bool merged = file.HasTensor(prefix + "ffn_gate_up_exps.weight");  // gate, up of each
+  Matrix gate;
+  if (config.kind == ExpertKind::kSwiGlu && !merged) {
+    ASSIGN_OR_RETURN(gate, LoadMatrix(file, prefix + "ffn_gate_exps", count * ffn, hidden));
+  }
+  ASSIGN_OR_RETURN(const Matrix up,
+                   LoadMatrix(file, prefix + (merged ? "ffn_gate_up_exps" : "ffn_up_exps"),
+                              (merged ? 2 : 1) * count * ffn, hidden));
   ASSIGN_OR_RETURN(const Matrix down,
                    LoadMatrix(file, prefix + "ffn_down_exps", count * hidden, ffn));
   const auto slice = [](const Matrix& all, int64_t e, int64_t n) {
@@ -81,8 +99,9 @@ Result<Moe> LoadMoe(const ModelFile& file, const std::string& prefix, int64_t hi
   };
   for (int64_t e = 0; e < count; ++e) {
     SwiGlu expert;
-    expert.gate = slice(gate, e, ffn);
-    expert.up = slice(up, e, ffn);
+    if (config.kind == ExpertKind::kSwiGlu && !merged) expert.gate = slice(gate, e, ffn);
+    if (merged) expert.gate = slice(up, 2 * e, ffn);
+    expert.up = slice(up, merged ? 2 * e + 1 : e, ffn);
     expert.down = slice(down, e, hidden);
     moe.experts.push_back(std::move(expert));
   }

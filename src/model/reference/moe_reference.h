@@ -17,7 +17,7 @@ struct Moe {
   Matrix router;
   Row choice_bias;  // or empty
   std::vector<SwiGlu> experts;
-  std::optional<SwiGlu> shared;
+  std::optional<SwiGlu> shared;  // with kRelu2 there are no gates: gate is empty
   std::optional<Matrix> shared_gate;
 
   Rows operator()(const Rows& x) const;
