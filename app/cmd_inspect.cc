@@ -11,8 +11,8 @@
 #include "base/bytes.h"
 #include "commands.h"
 #include "flags.h"
-#include "model/gguf.h"
 #include "model/inspect.h"
+#include "model/open_model.h"
 #include "report.h"
 
 namespace cairn {
@@ -62,10 +62,11 @@ Report Describe(const ModelFile& file, const ModelFacts& f, const InspectFlags& 
   r.Add("head_dim", i64(f.head_dim), "head dim");
   r.Add("vocab_size", i64(f.vocab_size), "vocabulary");
   r.Add("tied_embedding", f.tied_embedding, "tied embedding", f.tied_embedding ? "yes" : "no");
+  const auto tokenizer = file.FindString("tokenizer.ggml.model");
   r.Add("tokenizer",
-        std::string(file.GetString("tokenizer.ggml.model").ok()
-                        ? *file.GetString("tokenizer.ggml.model")
-                        : "none"),
+        file.text() != nullptr         ? "tokenizer.json"
+        : tokenizer.ok() && *tokenizer ? std::string(**tokenizer)
+                                       : "none",
         "tokenizer");
   const auto pre = file.FindString("tokenizer.ggml.pre");
   r.Add("pre_tokenizer", std::string(pre.ok() && *pre ? **pre : "none"), "pre-tokenizer");
@@ -96,11 +97,11 @@ int Inspect(const InspectFlags& flags) {
   if (!path.ok()) return fail(path.status());
   const auto kv_type = ResolveKvType(flags.model);
   if (!kv_type.ok()) return fail(kv_type.status());
-  const auto file = GgufFile::Open(*path);
+  const auto file = OpenModelFile(*path);
   if (!file.ok()) return fail(file.status());
-  const auto facts = InspectModel(*file, *kv_type);
+  const auto facts = InspectModel(**file, *kv_type);
   if (!facts.ok()) return fail(facts.status());
-  const Report report = Describe(*file, *facts, flags);
+  const Report report = Describe(**file, *facts, flags);
   flags.json ? report.PrintJson() : report.PrintTable();
   return 0;
 }
@@ -110,7 +111,8 @@ int Inspect(const InspectFlags& flags) {
 void AddInspect(CLI::App& app, RunCommand& run) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* cmd = app.add_subcommand("inspect", "what a model file is, and what running it costs");
-  cmd->add_option("file,--model", flags->file, "GGUF file (default: the bundled model)");
+  cmd->add_option("file,--model", flags->file,
+                  "GGUF file, or Hugging Face or MLX directory (default: the bundled model)");
   cmd->add_option("--kv-type", flags->model.kv_type, "f16, f32 or q8_0");
   cmd->add_option("--context-length", flags->context, "tokens of context for the memory figures")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));

@@ -36,7 +36,8 @@ void AddRealOption(CLI::App& app, const std::string& name, double& value, double
 }
 
 void AddModelFlags(CLI::App& app, ModelFlags& f) {
-  app.add_option("--model", f.model, "GGUF file (default: the bundled model)");
+  app.add_option("--model", f.model,
+                 "GGUF file, or Hugging Face or MLX directory (default: the bundled model)");
   app.add_option("--threads", f.threads, "compute threads (default: the CPUs of this process)")
       ->check(CLI::Range(1, kThreadsMax));
   app.add_option("--cpu-level", f.cpu_level,
@@ -154,11 +155,8 @@ Result<std::string> ResolveModelPath(const ModelFlags& f) {
   namespace fs = std::filesystem;
   std::error_code ec;
   if (!f.model.empty()) {
-    if (fs::is_directory(f.model, ec)) {
-      return Unsupported("[flags] --model " + f.model +
-                         ": directories are not in this version, wanted a GGUF file");
-    }
-    if (!fs::exists(f.model, ec)) return NotFound("[flags] --model " + f.model + ": no such file");
+    if (!fs::exists(f.model, ec))
+      return NotFound("[flags] --model " + f.model + ": no such file or directory");
     return f.model;
   }
   const fs::path file = fs::path("models") / "trailguide" / "trailguide.gguf";

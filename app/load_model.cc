@@ -5,13 +5,14 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "base/bytes.h"
 #include "base/log.h"
 #include "gguf_tokenizer.h"
-#include "model/gguf.h"
 #include "model/load.h"
+#include "model/open_model.h"
 
 namespace cairn {
 namespace {
@@ -45,11 +46,45 @@ Result<std::string> TemplateSource(const ModelFile& file, const std::string& fla
     source = text.str();
   } else if (!flag.empty()) {
     source = flag;
+  } else if (file.text() != nullptr) {
+    source = file.text()->chat_template;
   } else {
     ASSIGN_OR_RETURN(const auto own, file.FindString("tokenizer.chat_template"));
     if (own) source = *own;
   }
   return source;
+}
+
+Result<Tokenizer> MakeTokenizer(const ModelFile& file) {
+  if (const HuggingFaceText* text = file.text(); text != nullptr)
+    return Tokenizer::FromJson(text->tokenizer_json, text->tokenizer_config_json);
+  ASSIGN_OR_RETURN(const TokenizerSpec spec, ReadTokenizerSpec(file));
+  return Tokenizer::Create(spec);
+}
+
+// The ids that end a generation, by the tokenizer and by the files beside it.
+std::vector<Token> EndTokens(const ModelFile& file, const Tokenizer& tokenizer) {
+  const auto own = tokenizer.end_of_generation();
+  std::set<Token> ends(own.begin(), own.end());
+  if (file.text() != nullptr) {
+    for (const int64_t id : file.text()->end_tokens)
+      if (id < tokenizer.vocab_size()) ends.insert(static_cast<Token>(id));
+  }
+  return {ends.begin(), ends.end()};
+}
+
+// Sampling is what flags and requests say; what the model's authors suggest is worth a line.
+void LogSuggestions(const ModelFile& file) {
+  const HuggingFaceText* text = file.text();
+  if (text == nullptr) return;
+  std::ostringstream line;
+  for (const auto& [flag, value] : {std::pair("--temp", text->temperature),
+                                    {"--top-p", text->top_p},
+                                    {"--top-k", text->top_k},
+                                    {"--min-p", text->min_p}}) {
+    if (value) line << ' ' << flag << ' ' << *value;
+  }
+  if (!line.str().empty()) LogInfo("[model] generation_config.json suggests" + line.str());
 }
 
 }  // namespace
@@ -63,10 +98,12 @@ Result<LoadedModel> LoadModelFile(const ModelFlags& flags, const TemplateFlags& 
   ASSIGN_OR_RETURN(options.kv_type, ResolveKvType(flags));
   if (flags.context_length > 0) options.context_length = flags.context_length;
   options.progress = TerminalProgress();
-  ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(loaded.path));
-  ASSIGN_OR_RETURN(const TokenizerSpec spec, ReadTokenizerSpec(file));
-  ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Create(spec));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> opened, OpenModelFile(loaded.path));
+  const ModelFile& file = *opened;
+  ASSIGN_OR_RETURN(Tokenizer tokenizer, MakeTokenizer(file));
   loaded.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
+  loaded.end_tokens = EndTokens(file, *loaded.tokenizer);
+  LogSuggestions(file);
   PromptBuilderOptions prompts;
   ASSIGN_OR_RETURN(prompts.template_source, TemplateSource(file, templates.chat_template));
   loaded.template_source = prompts.template_source;
@@ -90,8 +127,7 @@ Result<LoadedModel> LoadModelFile(const ModelFlags& flags, const TemplateFlags& 
 }
 
 void AddTextOptions(const LoadedModel& loaded, EngineOptions& options) {
-  const auto ends = loaded.tokenizer->end_of_generation();
-  options.end_tokens.assign(ends.begin(), ends.end());
+  options.end_tokens = loaded.end_tokens;
   options.turn_headers = loaded.prompts->turn_headers().sequences;
 }
 

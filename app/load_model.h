@@ -1,5 +1,5 @@
-// A model file with all that running it takes: weights, tokenizer, template. Shared by the
-// subcommands.
+// A model file or directory with all that running it takes: weights, tokenizer, template. Shared by
+// the subcommands.
 #pragma once
 
 #include <memory>
@@ -19,6 +19,7 @@ struct LoadedModel {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const PromptBuilder> prompts;  // template and turn headers
+  std::vector<Token> end_tokens;                 // that end a generation, ascending
   std::string template_source;                   // empty: ChatML
 };
 
