@@ -64,7 +64,8 @@ EngineCore::EngineCore(const Model& model, const EngineOptions& options,
   stats_.scratch_bytes = scratch_bytes_;
   stats_.other_bytes = options.other_bytes;
   stats_.budget_bytes = options.memory_budget;
-  for (int i = 0; i < options.threads; ++i) sampler_scratch_.emplace_back(vocab_size_);
+  for (int i = 0; i < options.threads; ++i)
+    sampler_scratch_.emplace_back(vocab_size_, options.cpu_level);
 }
 
 EngineCore::~EngineCore() {

@@ -13,13 +13,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -317,10 +315,10 @@ void BenchRowPasses(const Bench& bench, int rows) {
   const RopeTable table = {RopePairs::kHalfSplit, 64, RopeInverseFrequencies(1e7, 64), 1.0f};
   std::vector<int64_t> positions(count);
   for (size_t i = 0; i < count; ++i) positions[i] = static_cast<int64_t>(30000 + i);
-  Floats cos(count * 32), sin(count * 32), q = Values(count * 2048, 2);
+  Floats cosines(count * 32), sines(count * 32), q = Values(count * 2048, 2);
   bench.Bytes("rope (8 heads of 256, 64 rotated)", what, 8e-9 * rows * 8 * 64, BestSeconds([&] {
                 const RopeAngles angles =
-                    ComputeRopeAngles(ctx, table, positions, cos.data(), sin.data());
+                    ComputeRopeAngles(ctx, table, positions, cosines.data(), sines.data());
                 ApplyRope(ctx, table, angles, q.data(), 2048, 256, rows, 8);
               }));
 }
