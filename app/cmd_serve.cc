@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +25,7 @@
 #include "server/http_server.h"
 #include "server/metrics.h"
 #include "server/openai_json.h"
+#include "text_file.h"
 
 namespace cairn {
 namespace {
@@ -33,6 +34,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKeyBytesMax = 4096;
 constexpr size_t kKeysMax = 1024;
+constexpr size_t kKeyFileBytesMax = size_t{8} << 20;
+constexpr size_t kConfigBytesMax = size_t{1} << 20;
 constexpr rlim_t kFilesWanted = 4096;
 // After CancelAll: for the last words to reach their readers.
 constexpr auto kLastWords = std::chrono::seconds(3);
@@ -50,6 +53,7 @@ struct ServeFlags {
   std::string max_body_bytes = "8MiB";
   double drain_seconds = 10;
   bool metrics = true;
+  std::string log_format = "text";
 };
 
 // One key a line; empty lines and lines that begin with # are none.
@@ -57,8 +61,9 @@ Result<std::vector<std::string>> ReadKeys(const ServeFlags& flags) {
   std::vector<std::string> keys;
   if (flags.api_key) keys.push_back(*flags.api_key);
   if (!flags.api_key_file.empty()) {
-    std::ifstream file(flags.api_key_file);
-    if (!file) return NotFound("[flags] --api-key-file " + flags.api_key_file + ": cannot be read");
+    ASSIGN_OR_RETURN(std::string text,
+                     ReadTextFile("--api-key-file", flags.api_key_file, kKeyFileBytesMax));
+    std::istringstream file(std::move(text));
     for (std::string line; std::getline(file, line);) {
       while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
       if (!line.empty() && line[0] != '#') keys.push_back(line);
@@ -201,6 +206,8 @@ class Shutdown {
 };
 
 Status Serve(const ServeFlags& flags) {
+  ASSIGN_OR_RETURN(const LogFormat log_format, ParseLogFormat(flags.log_format));
+  SetLogFormat(log_format);
   ASSIGN_OR_RETURN(const EngineOptions engine_options,
                    ResolveEngineOptions(flags.model, flags.engine));
   ASSIGN_OR_RETURN(const ApiOptions api_options, ResolveApiOptions(flags));
@@ -213,6 +220,7 @@ Status Serve(const ServeFlags& flags) {
   const auto body_bytes = ParseSize(flags.max_body_bytes);
   if (!body_bytes.ok())
     return InvalidArgument("[flags] --max-body-bytes: " + body_bytes.status().message());
+  if (*body_bytes == 0) return InvalidArgument("[flags] --max-body-bytes 0, wanted at least 1");
   limits.body_bytes_max = *body_bytes;
   limits.all_bodies_bytes_max = std::max(limits.all_bodies_bytes_max, 4 * limits.body_bytes_max);
   RaiseFileLimit();
@@ -263,13 +271,17 @@ void AddServerFlags(CLI::App& app, ServeFlags& f) {
   app.add_option("--max-body-bytes", f.max_body_bytes, "largest request body");
   AddRealOption(app, "--drain-seconds", f.drain_seconds, 0, 1e6,
                 "after SIGTERM, running requests may take so long");
+  app.add_option("--log-format", f.log_format, "text or json, one object a line");
   app.add_flag("--metrics", f.metrics, "accepted; /metrics is always on");
 }
 
 // Flags from a file (TOML or INI; "port = 8080", names as on the command line, a section [serve] is
 // allowed). What the command line or the environment says wins. Errors are CLI11's: exit 2.
 void ReadConfig(CLI::App& app, const std::string& path) {
-  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
+  const Result<std::string> text = ReadTextFile("--config", path, kConfigBytesMax);
+  if (!text.ok()) throw CLI::ConfigError(text.status().message());
+  std::istringstream lines(*text);
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(lines)) {
     const bool here = item.parents.empty() || item.parents == std::vector<std::string>{"serve"};
     if (here && (item.name == "++" || item.name == "--")) continue;  // begin and end of a section
     CLI::Option* option = here ? app.get_option_no_throw("--" + item.name) : nullptr;

@@ -50,10 +50,24 @@ int64_t GgufTensor::element_count() const {
   return count;
 }
 
+namespace {
+
+// A part of a model cut into several files has the metadata of the whole and some of its tensors.
+Status CheckWhole(const GgufFile& file) {
+  ASSIGN_OR_RETURN(const uint64_t count, file.GetU64Or("split.count", 1));
+  if (count <= 1) return Status();
+  ASSIGN_OR_RETURN(const uint64_t number, file.GetU64Or("split.no", 0));
+  return Unsupported("[gguf] part " + std::to_string(number + 1) + " of " + std::to_string(count) +
+                     " of a split model, wanted one file (llama-gguf-split --merge joins them)");
+}
+
+}  // namespace
+
 Result<GgufFile> GgufFile::Open(const std::string& path, const GgufLimits& limits) {
   ASSIGN_OR_RETURN(MappedFile map, MappedFile::Open(path));
   GgufFile file;
-  const Status status = GgufParser(map.bytes(), limits).Parse(&file);
+  Status status = GgufParser(map.bytes(), limits).Parse(&file);
+  if (status.ok()) status = CheckWhole(file);
   if (!status.ok()) return Status(status.code(), status.message() + " in file '" + path + "'");
   file.path_ = path;
   file.map_ = std::move(map);  // the bytes stay where they are

@@ -36,20 +36,33 @@ Result<Prompt> ParseAndBuild(const ServeContext& context, const std::string& bod
   return BuildPrompt(*context.loaded.prompts, *parsed.value);
 }
 
+// Does something with a node of the cache; id: as the path has it.
+JobAnswer ForNode(const std::string& id, const char* done,
+                  const std::function<Status(uint64_t)>& act) {
+  if (id.empty() || id.size() > kIdDigitsMax ||
+      id.find_first_not_of("0123456789") != std::string::npos)
+    return Failed(NotFound("[cache] no node \"" + id.substr(0, 40) + "\", wanted a number"));
+  const Status status = act(std::stoull(id));
+  if (!status.ok()) return Failed(status);
+  return {std::string("{\"") + done + "\":" + id + "}", {}};
+}
+
 }  // namespace
 
-void AnswerFromWorker(ServeContext& context, ApiReply reply, std::function<JobAnswer()> job) {
+void AnswerFromWorker(ServeContext& context, ApiReply reply, size_t body_bytes,
+                      std::function<JobAnswer()> job) {
   auto shared = std::make_shared<ApiReply>(std::move(reply));
   HttpServer& http = context.http;
-  const bool taken = context.work.Push([shared, job = std::move(job), &http]() mutable {
-    auto answer = std::make_shared<JobAnswer>(RunSafely(job));
-    http.Post([shared = std::move(shared), answer] {
-      if (answer->error)
-        shared->Error(*answer->error);
-      else
-        shared->Json(200, std::move(answer->body));
-    });
-  });
+  const bool taken =
+      context.WorkFor(body_bytes).Push([shared, job = std::move(job), &http]() mutable {
+        auto answer = std::make_shared<JobAnswer>(RunSafely(job));
+        http.Post([shared = std::move(shared), answer] {
+          if (answer->error)
+            shared->Error(*answer->error);
+          else
+            shared->Json(200, std::move(answer->body));
+        });
+      });
   if (!taken)
     shared->Error(ToApiError(ResourceExhausted("[server] too many requests wait to be read")));
 }
@@ -126,12 +139,24 @@ JobAnswer ClearJob(const LoadedService& loaded) {
 }
 
 JobAnswer DropJob(const LoadedService& loaded, const std::string& id) {
-  if (id.empty() || id.size() > kIdDigitsMax ||
-      id.find_first_not_of("0123456789") != std::string::npos)
-    return Failed(NotFound("[cache] no node \"" + id.substr(0, 40) + "\", wanted a number"));
-  const Status status = DropNode(*loaded.engine, std::stoull(id));
-  if (!status.ok()) return Failed(status);
-  return {R"({"dropped":)" + id + "}", {}};
+  return ForNode(id, "dropped", [&](uint64_t node) { return DropNode(*loaded.engine, node); });
+}
+
+JobAnswer PinJob(const LoadedService& loaded, const std::string& id) {
+  JobAnswer answer =
+      ForNode(id, "pinned", [&](uint64_t node) { return PinNode(*loaded.engine, node); });
+  // Not a matter of waiting, as a full queue is: another pin must go first.
+  if (answer.error && answer.error->http_status == 429) {
+    answer.error->http_status = 409;
+    answer.error->type = "invalid_request_error";
+    answer.error->code = "pins_full";
+    answer.error->retry_after_s.reset();
+  }
+  return answer;
+}
+
+JobAnswer UnpinJob(const LoadedService& loaded, const std::string& id) {
+  return ForNode(id, "unpinned", [&](uint64_t node) { return UnpinNode(*loaded.engine, node); });
 }
 
 }  // namespace cairn

@@ -17,7 +17,8 @@ struct JobAnswer {
 };
 
 // Runs `job` on the worker and sends what it answers. IO thread. context must outlive the reply.
-void AnswerFromWorker(ServeContext& context, ApiReply reply, std::function<JobAnswer()> job);
+void AnswerFromWorker(ServeContext& context, ApiReply reply, size_t body_bytes,
+                      std::function<JobAnswer()> job);
 
 // The jobs. Any thread.
 JobAnswer TokenizeJob(const LoadedService& loaded, const std::string& body);
@@ -28,5 +29,7 @@ JobAnswer ShowCacheJob(const LoadedService& loaded);
 JobAnswer ExplainJob(const ServeContext& context, const std::string& body);
 JobAnswer ClearJob(const LoadedService& loaded);
 JobAnswer DropJob(const LoadedService& loaded, const std::string& id);
+JobAnswer PinJob(const LoadedService& loaded, const std::string& id);
+JobAnswer UnpinJob(const LoadedService& loaded, const std::string& id);
 
 }  // namespace cairn

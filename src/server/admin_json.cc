@@ -66,6 +66,7 @@ std::string CacheJson(const CacheView& view,
                         .Number("last_use", n.last_use)
                         .Number("children", n.children)
                         .Number("in_use", n.leases)
+                        .Bool("pinned", n.pinned)
                         .Bool("salted", n.salted)
                         .Raw("tokens", ArrayOf(tokens))
                         .String("text", text_of(preview))
@@ -82,6 +83,11 @@ std::string CacheJson(const CacheView& view,
                             .Number("bytes", view.evictions_bytes)
                             .Number("paths", view.evictions_paths)
                             .Text())
+      .Raw("pins", Object()
+                       .Number("count", view.pins)
+                       .Number("bytes", view.pinned_bytes)
+                       .Number("bytes_max", view.pinned_bytes_max)
+                       .Text())
       .Raw("nodes", ArrayOf(nodes))
       .Text();
 }

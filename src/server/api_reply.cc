@@ -59,6 +59,18 @@ HttpHeaders ApiReply::With(const HttpHeaders& more) const {
   return all;
 }
 
-void ApiReply::Count(int status) { metrics_->CountReply(route_, status); }
+void ApiReply::Count(int status) {
+  metrics_->CountReply(route_, status);
+  // What is asked every few seconds, by programs.
+  const bool is_probe = route_ == "/health" || route_ == "/v1/health" || route_ == "/metrics";
+  const auto spent = std::chrono::steady_clock::now() - begin_;
+  std::vector<LogField> fields = {
+      {"request", request_id_},
+      {"route", route_},
+      {"status", int64_t{status}},
+      {"ms", std::chrono::duration_cast<std::chrono::milliseconds>(spent).count()}};
+  fields.insert(fields.end(), notes_.begin(), notes_.end());
+  Log(is_probe ? LogLevel::kDebug : LogLevel::kInfo, "[server] reply", fields);
+}
 
 }  // namespace cairn

@@ -1,6 +1,7 @@
 #include "server/api_server.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,13 @@ ApiError Loading() {
   ApiError e = MakeError(503, "unavailable_error", "loading_model", "loading model");
   e.retry_after_s = 1;
   return e;
+}
+
+// The {id} of /v1/cache/{id}/pin; absent: another path.
+std::optional<std::string> PinId(const std::string& path) {
+  constexpr std::string_view kBegin = "/v1/cache/", kEnd = "/pin";
+  if (!path.ends_with(kEnd) || path.size() <= kBegin.size() + kEnd.size()) return std::nullopt;
+  return path.substr(kBegin.size(), path.size() - kBegin.size() - kEnd.size());
 }
 
 std::string LastPart(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -60,8 +68,8 @@ const std::vector<ApiServer::Entry>& ApiServer::Table() {
       {"GET", "/v1/cache", kExact, kAdmin, true, &S::ShowCache},
       {"DELETE", "/v1/cache", kExact, kAdmin, true, &S::Clear},
       {"POST", "/v1/cache/explain", kExact, kAdmin, true, &S::Explain},
-      {"POST", "/v1/cache/", kPrefix, kAdmin, false, &S::NotYet},  // {id}/pin
-      {"DELETE", "/v1/cache/", kPrefix, kAdmin, true, &S::Drop},
+      {"POST", "/v1/cache/", kPrefix, kAdmin, true, &S::Pin},     // {id}/pin
+      {"DELETE", "/v1/cache/", kPrefix, kAdmin, true, &S::Drop},  // {id} or {id}/pin
       {"POST", "/v1/messages", kExact, kUser, false, &S::NotYet},
       {"POST", "/v1/messages/count_tokens", kExact, kUser, false, &S::NotYet},
       {"POST", "/v1/responses", kExact, kUser, false, &S::NotYet},
@@ -114,7 +122,9 @@ void ApiServer::Handle(std::shared_ptr<HttpRequest> request, std::shared_ptr<Htt
   }
   HttpHeaders headers = CorsHeaders(options_.access, *request);
   headers.emplace_back("Server", "cairn");
-  ApiReply reply(std::move(http), route, std::move(headers), &context_->metrics);
+  const std::string id = "req-" + context_->RandomDigits();
+  headers.emplace_back("X-Request-Id", id);
+  ApiReply reply(std::move(http), route, id, std::move(headers), &context_->metrics);
   if (method == "OPTIONS") return reply.Empty(PreflightHeaders(*request));
   if (found == nullptr) return Refuse(*request, reply, allowed);
   switch (CheckAccess(options_.access, found->access, *request)) {
@@ -204,40 +214,52 @@ void ApiServer::Completions(std::shared_ptr<HttpRequest> request, ApiReply reply
 }
 
 void ApiServer::Tokenize(std::shared_ptr<HttpRequest> request, ApiReply reply) {
-  AnswerFromWorker(*context_, std::move(reply),
+  AnswerFromWorker(*context_, std::move(reply), request->body.size(),
                    [this, request] { return TokenizeJob(context_->loaded, request->body); });
 }
 
 void ApiServer::Detokenize(std::shared_ptr<HttpRequest> request, ApiReply reply) {
-  AnswerFromWorker(*context_, std::move(reply),
+  AnswerFromWorker(*context_, std::move(reply), request->body.size(),
                    [this, request] { return DetokenizeJob(context_->loaded, request->body); });
 }
 
 void ApiServer::ApplyTemplate(std::shared_ptr<HttpRequest> request, ApiReply reply) {
-  AnswerFromWorker(*context_, std::move(reply),
+  AnswerFromWorker(*context_, std::move(reply), request->body.size(),
                    [this, request] { return ApplyTemplateJob(*context_, request->body); });
 }
 
 void ApiServer::Slots(std::shared_ptr<HttpRequest>, ApiReply reply) {
-  AnswerFromWorker(*context_, std::move(reply), [this] { return SlotsJob(context_->loaded); });
+  AnswerFromWorker(*context_, std::move(reply), 0, [this] { return SlotsJob(context_->loaded); });
 }
 
 void ApiServer::ShowCache(std::shared_ptr<HttpRequest>, ApiReply reply) {
-  AnswerFromWorker(*context_, std::move(reply), [this] { return ShowCacheJob(context_->loaded); });
+  AnswerFromWorker(*context_, std::move(reply), 0,
+                   [this] { return ShowCacheJob(context_->loaded); });
 }
 
 void ApiServer::Explain(std::shared_ptr<HttpRequest> request, ApiReply reply) {
-  AnswerFromWorker(*context_, std::move(reply),
+  AnswerFromWorker(*context_, std::move(reply), request->body.size(),
                    [this, request] { return ExplainJob(*context_, request->body); });
 }
 
 void ApiServer::Clear(std::shared_ptr<HttpRequest>, ApiReply reply) {
-  AnswerFromWorker(*context_, std::move(reply), [this] { return ClearJob(context_->loaded); });
+  AnswerFromWorker(*context_, std::move(reply), 0, [this] { return ClearJob(context_->loaded); });
 }
 
 void ApiServer::Drop(std::shared_ptr<HttpRequest> request, ApiReply reply) {
-  AnswerFromWorker(*context_, std::move(reply),
+  if (const auto id = PinId(request->path)) {
+    return AnswerFromWorker(*context_, std::move(reply), 0,
+                            [this, id] { return UnpinJob(context_->loaded, *id); });
+  }
+  AnswerFromWorker(*context_, std::move(reply), 0,
                    [this, id = LastPart(request->path)] { return DropJob(context_->loaded, id); });
+}
+
+void ApiServer::Pin(std::shared_ptr<HttpRequest> request, ApiReply reply) {
+  const auto id = PinId(request->path);
+  if (!id) return Refuse(*request, reply, "");
+  AnswerFromWorker(*context_, std::move(reply), 0,
+                   [this, id] { return PinJob(context_->loaded, *id); });
 }
 
 void ApiServer::NotYet(std::shared_ptr<HttpRequest> request, ApiReply reply) {
@@ -271,6 +293,7 @@ void ApiServer::CancelAll() {
 }
 
 void ApiServer::Close() {
+  context_->quick_work.Close();
   context_->work.Close();
   context_->loaded.engine.reset();
 }

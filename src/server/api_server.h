@@ -70,6 +70,7 @@ class ApiServer {
   void Explain(std::shared_ptr<HttpRequest> request, ApiReply reply);
   void Clear(std::shared_ptr<HttpRequest> request, ApiReply reply);
   void Drop(std::shared_ptr<HttpRequest> request, ApiReply reply);
+  void Pin(std::shared_ptr<HttpRequest> request, ApiReply reply);
   void NotYet(std::shared_ptr<HttpRequest> request, ApiReply reply);
   void OldCompletion(std::shared_ptr<HttpRequest> request, ApiReply reply);
 

@@ -23,6 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kSilenceMax = std::chrono::seconds(10);  // then a comment; clients give up at 15
+constexpr size_t kLoggedErrorMax = 200;
 constexpr std::string_view kThinkTag = "<think>";
 
 double Milliseconds(Clock::duration d) {
@@ -129,6 +130,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
                    const std::vector<TokenLogprob>& top) const;
   void OnGone();
   void OnTick();
+  void NoteFigures();
   void Data(std::string_view json);
   void Close();
 
@@ -167,7 +169,8 @@ void Generation::Start(std::shared_ptr<HttpRequest> http) {
                            .drained = [self] { self->OnEvents(); },
                            .tick = [self] { self->OnTick(); }});
   ++context_.preparing;
-  const bool taken = context_.work.Push([self = self, http = std::move(http)]() mutable {
+  WorkQueue& work = context_.WorkFor(http->body.size());
+  const bool taken = work.Push([self = self, http = std::move(http)]() mutable {
     Prepared prepared;
     if (!self->abandoned_) prepared = PrepareSafely(self->context_, self->head_.route, http->body);
     http.reset();
@@ -194,15 +197,14 @@ void Generation::OnPrepared(Prepared p) {
   prompt_tokens_ = reuse_.prompt_tokens = static_cast<int64_t>(r.prompt.size());
   if (!r.prompt.empty()) first_prompt_token_ = r.prompt[0];
   r.sampling.seed = request_.seed ? *request_.seed : context_.random();
-  char digits[20];
-  std::snprintf(digits, sizeof digits, "%016llx",
-                static_cast<unsigned long long>(context_.random()));
-  head_.id = (head_.route == Route::kChat ? "chatcmpl-" : "cmpl-") + std::string(digits);
+  head_.id = (head_.route == Route::kChat ? "chatcmpl-" : "cmpl-") + context_.RandomDigits();
   head_.created = std::chrono::duration_cast<std::chrono::seconds>(
                       std::chrono::system_clock::now().time_since_epoch())
                       .count();
   head_.model = context_.model_id;
   r.id = head_.id;
+  reply_.Note("completion", head_.id);
+  reply_.Note("prompt_tokens", prompt_tokens_);
   auto stream = context_.loaded.engine->Submit(std::move(r), Wakeup());
   if (!stream.ok())
     return Fail(SubmitError(stream.status(), prompt_tokens_, context_.loaded.model.context_length));
@@ -344,6 +346,7 @@ void Generation::SendRest() {
 void Generation::Finish(const EndEvent& end) {
   const char* reason = stopped_ || end.reason == FinishReason::kStop ? "stop" : "length";
   const UsageInfo usage = Usage(end);
+  NoteFigures();
   context_.metrics.CountTimes(end.prefill_ms / 1e3, end.decode_ms / 1e3);
   if (streaming_) {
     SendRest();
@@ -376,6 +379,8 @@ void Generation::Finish(const EndEvent& end) {
 void Generation::Fail(const ApiError& error) {
   if (ended_) return;
   ended_ = true;
+  NoteFigures();
+  reply_.Note("error", error.message.substr(0, kLoggedErrorMax));
   if (streaming_)
     reply_.FailEvents(error);
   else
@@ -417,6 +422,7 @@ void Generation::OnGone() {
   gone_ = true;
   abandoned_ = true;
   if (stream_) stream_->Cancel();
+  NoteFigures();
   reply_.CountGone();
 }
 
@@ -429,6 +435,13 @@ void Generation::OnTick() {
 void Generation::Data(std::string_view json) {
   reply_.Data(json);
   last_write_ = Clock::now();
+}
+
+void Generation::NoteFigures() {
+  if (prompt_tokens_ > 0) {
+    reply_.Note("restore_point", reuse_.restore_point);
+    reply_.Note("generated", token_count_);
+  }
 }
 
 // The engine's side is over for us, whatever it still says.

@@ -103,6 +103,7 @@ class Connection : public HttpConnection {
   void OnRead(error_code ec, size_t count);
   void OnReadEnd(error_code ec);
   void Parse();
+  void SkipEmptyLines();
   bool OnHeader();
   bool CountBody();
   void Dispatch();
@@ -252,6 +253,8 @@ void Connection::OnReadEnd(error_code ec) {
 void Connection::Parse() {
   while (phase_ == Phase::kRequest && buffer_.size() > 0) {
     if (!request_begun_) {
+      SkipEmptyLines();
+      if (buffer_.size() == 0) return;
       request_begun_ = true;
       read_deadline_ = Clock::now() + shared_.limits.request_time_max;
     }
@@ -276,6 +279,15 @@ void Connection::Parse() {
   // The parser waits for the end of a line that is longer than the buffer.
   if (phase_ == Phase::kRequest && buffer_.size() > kUnparsedBytesMax)
     Refuse(400, "malformed HTTP request: a chunk header without an end");
+}
+
+// RFC 9112, 2.2: empty lines before a request are ignored. They do not begin it, so its time runs
+// on.
+void Connection::SkipEmptyLines() {
+  const auto* bytes = static_cast<const char*>(buffer_.data().data());
+  size_t count = 0;
+  while (count < buffer_.size() && (bytes[count] == '\r' || bytes[count] == '\n')) ++count;
+  buffer_.consume(count);
 }
 
 // False: refused.

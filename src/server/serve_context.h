@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <random>
 #include <string>
@@ -30,7 +31,16 @@ struct LoadedService {
 
 struct ServeContext {
   ServeContext(HttpServer& server, Metrics& figures, size_t jobs_max)
-      : http(server), metrics(figures), work(jobs_max) {}
+      : http(server), metrics(figures), quick_work(jobs_max), work(jobs_max) {}
+
+  // Small bodies have a worker of their own: one prompt of megabytes takes seconds to encode.
+  WorkQueue& WorkFor(size_t body_bytes) { return body_bytes <= kQuickBytesMax ? quick_work : work; }
+
+  std::string RandomDigits() {
+    char digits[20];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(random()));
+    return digits;
+  }
 
   HttpServer& http;
   Metrics& metrics;
@@ -42,7 +52,10 @@ struct ServeContext {
   LoadedService loaded;                            // engine == nullptr: still loading
   std::mt19937_64 random{std::random_device{}()};  // ids, and seeds where the client gave none
   std::atomic<int64_t> preparing{0};  // generation requests between HTTP and the engine's queue
-  WorkQueue work;                     // last: its jobs use the rest
+  WorkQueue quick_work, work;         // last: their jobs use the rest
+
+ private:
+  static constexpr size_t kQuickBytesMax = size_t{64} << 10;
 };
 
 }  // namespace cairn

@@ -160,6 +160,24 @@ class BadConnections(unittest.TestCase):
                 self.assertEqual(status, 400)
                 self.assertIn(b'"error"', got)
 
+    def test_empty_lines_before_a_request(self):
+        with self.server.socket() as s:
+            for _ in range(2):
+                s.sendall(b"\r\n\r\n\r")
+                time.sleep(0.05)
+                s.sendall(b"\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                self.assertIn(b"200 OK", s.recv(65536))
+
+    def test_a_prompt_of_megabytes_does_not_hold_up_short_ones(self):
+        large = json.dumps({"prompt": "word and 123 " * 500000, "max_tokens": 1}).encode()
+        with self.server.socket(120) as s:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(large) + large)
+            begin = time.time()
+            self.assertEqual(self.server.post("/tokenize", {"content": "a b"}).status, 200)
+            short = time.time() - begin
+            self.assertIn(b"context_length_exceeded", s.recv(65536))
+            self.assertLess(short, time.time() - begin)
+
     def test_huge_headers(self):
         status, got = self.raw(b"GET / HTTP/1.1\r\nX: " + b"a" * 200000 + b"\r\n\r\n")
         self.assertEqual(status, 431)

@@ -83,11 +83,24 @@ class Cache(unittest.TestCase):
         self.assertEqual(self.server.request("DELETE", f"/v1/cache/{last}").status, 200)
         self.assertEqual(self.server.request("DELETE", f"/v1/cache/{last}").status, 404)
         self.assertEqual(self.server.request("DELETE", "/v1/cache/x").status, 404)
-        self.assertEqual(self.server.post(f"/v1/cache/{first['id']}/pin", {}).status, 501)
         self.assertEqual(self.server.request("DELETE", "/v1/cache").status, 200)
         self.assertEqual(self.server.get("/v1/cache").json["nodes"], [])
         self.assertEqual(self.server.metrics()['cairn_cache_bytes{tier="memory"}'], 0)
         self.assertEqual(self.restore_point(words(150))[0], 0)
+
+    def test_pins(self):
+        self.restore_point(words(150))
+        node = [n for n in self.server.get("/v1/cache").json["nodes"] if n["checkpoint"]][-1]["id"]
+        for _ in range(2):
+            self.assertEqual(self.server.post(f"/v1/cache/{node}/pin", {}).json, {"pinned": node})
+        cache = self.server.get("/v1/cache").json
+        self.assertEqual([n["id"] for n in cache["nodes"] if n["pinned"]], [node])
+        self.assertEqual(cache["pins"]["count"], 1)
+        self.assertGreater(cache["pins"]["bytes"], 0)
+        self.assertEqual(self.server.request("DELETE", f"/v1/cache/{node}/pin").json, {"unpinned": node})
+        self.assertEqual(self.server.get("/v1/cache").json["pins"]["count"], 0)
+        for path in ("/v1/cache/999999999/pin", "/v1/cache/x/pin", "/v1/cache/1/other"):
+            self.assertEqual(self.server.post(path, {}).status, 404, path)
 
     def test_an_aborted_prefill_goes_on_where_it_stopped(self):
         prompt = words(900)

@@ -23,6 +23,10 @@ class Flags(unittest.TestCase):
             keys = os.path.join(folder, "keys.gguf")
             with open(keys, "wb") as f:
                 f.write(b"GGUF\x03\0\0\0" + b"\0" * 8 + b"\xff" * 7 + b"\x0f" + b"\0" * 100)
+            split = os.path.join(folder, "part.gguf")
+            with open(split, "wb") as f:
+                f.write(b"GGUF\x03\0\0\0" + b"\0" * 8 + b"\x01" + b"\0" * 7 + b"\x0b" + b"\0" * 7 + b"split.count" +
+                        b"\x02\0\0\0\x03\0" + b"\0" * 64)
             config = os.path.join(folder, "config.toml")
             with open(config, "w", encoding="utf-8") as f:
                 f.write("port = 0\nno-such-flag = 1\n")
@@ -36,7 +40,10 @@ class Flags(unittest.TestCase):
                      ["--temp", "-1"], ["--context-length", "0"], ["--threads", "0"],
                      ["--api-key", ""], ["--admin-key", ""], ["--chat-template-args", "x", "--port", "0"],
                      ["--temp", "nan"], ["--drain-seconds", "nan"], ["--host", "", "--port", "0"],
-                     ["--chat-template", "{% for %}", "--port", "0"]]
+                     ["--chat-template", "{% for %}", "--port", "0"],
+                     ["--api-key-file", "/dev/zero"], ["--config", "/dev/zero"], ["--chat-template", "/dev/zero", "--port", "0"],
+                     ["--api-key-file", folder], ["--config", folder], ["--max-body-bytes", "0"],
+                     ["--log-format", "xml"], ["--model", split, "--port", "0"]]
             for flags in cases:
                 with self.subTest(flags=flags):
                     status, text = run_cairn(*flags)
