@@ -18,6 +18,7 @@ struct AttentionSlice;
 struct Conv1dShape;
 struct KernelContext;
 struct RecurrentSlice;
+struct SsdShape;
 class PackedMatrix;
 
 // Each function is asked first by the kernel of its name and takes that kernel's arguments. True:
@@ -43,6 +44,13 @@ class KernelFaults {
                       std::span<const RecurrentSlice> /*slices*/, const float* /*u*/,
                       int64_t /*ldu*/, std::span<const float> /*w*/,
                       std::span<const float> /*bias*/, float* /*y*/, int64_t /*ldy*/) const {
+    return false;
+  }
+  virtual bool SsdScan(const KernelContext& /*ctx*/, const SsdShape& /*shape*/,
+                       std::span<const RecurrentSlice> /*slices*/, const float* /*u*/,
+                       const float* /*b*/, const float* /*c*/, int64_t /*ld*/, const float* /*dt*/,
+                       const float* /*decay*/, const float* /*d*/, float* /*out*/,
+                       int64_t /*ldout*/) const {
     return false;
   }
 };

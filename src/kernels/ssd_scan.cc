@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/kernel_faults.h"
 #include "kernels/row_ranges.h"
 #include "kernels/ssd_scan_levels.h"
 
@@ -129,6 +130,9 @@ void SsdScan(const KernelContext& ctx, const SsdShape& shape,
   CHECK(shape.heads >= 1 && shape.head_dim >= 1 && shape.state_dim >= 1);
   CHECK(shape.groups >= 1 && shape.heads % shape.groups == 0);
   CHECK(TapsAreValid(slices));
+  if (ctx.faults != nullptr &&
+      ctx.faults->SsdScan(ctx, shape, slices, u, b, c, ld, dt, decay, d, out, ldout))
+    return;
   const ScanCall call = {Level(ctx), shape, slices, u, b, c, ld, dt, decay, d, out, ldout};
   const int tiles = static_cast<int>(slices.size()) * call.tiles();
   if (tiles == 0) return;

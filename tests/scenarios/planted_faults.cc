@@ -10,6 +10,7 @@
 #include "kernels/kernel_context.h"
 #include "kernels/matmul.h"
 #include "kernels/quant.h"
+#include "kernels/ssd_scan.h"
 
 namespace cairn::law {
 namespace {
@@ -173,6 +174,21 @@ bool ConvTapOneRowOff::Conv1d(const KernelContext& ctx, const Conv1dShape& shape
     slice.taps = taps.back();
   }
   cairn::Conv1d(WithoutFaults(ctx), shape, moved, u, ldu, w, bias, y, ldy);
+  return true;
+}
+
+bool ScanTapAtTheEnd::SsdScan(const KernelContext& ctx, const SsdShape& shape,
+                              std::span<const RecurrentSlice> slices, const float* u,
+                              const float* b, const float* c, int64_t ld, const float* dt,
+                              const float* decay, const float* d, float* out, int64_t ldout) const {
+  std::vector<RecurrentSlice> moved(slices.begin(), slices.end());
+  std::vector<std::vector<StateTap>> taps;
+  for (RecurrentSlice& slice : moved) {
+    taps.emplace_back(slice.taps.begin(), slice.taps.end());
+    for (StateTap& tap : taps.back()) tap.row = slice.row_count - 1;
+    slice.taps = taps.back();
+  }
+  cairn::SsdScan(WithoutFaults(ctx), shape, moved, u, b, c, ld, dt, decay, d, out, ldout);
   return true;
 }
 

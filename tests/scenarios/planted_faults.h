@@ -48,4 +48,13 @@ class ConvTapOneRowOff : public KernelFaults {
               int64_t ldy) const override;
 };
 
+// The scan's memory of a tap is the one at the end of its slice.
+class ScanTapAtTheEnd : public KernelFaults {
+ public:
+  bool SsdScan(const KernelContext& ctx, const SsdShape& shape,
+               std::span<const RecurrentSlice> slices, const float* u, const float* b,
+               const float* c, int64_t ld, const float* dt, const float* decay, const float* d,
+               float* out, int64_t ldout) const override;
+};
+
 }  // namespace cairn::law
