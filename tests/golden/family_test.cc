@@ -225,6 +225,7 @@ struct Case {
   std::function<Maker()> make;
   bool trimmable = true;
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 std::vector<Case> Cases() {
   return {{"qwen2", [] { return Family("qwen2", true, false, false, false); }},
