@@ -208,7 +208,10 @@ TEST(Law, EveryCaseEqualsThePlainColdRun) {
   std::map<std::string, Kinds> kinds;
   for (const ModelFile& file : ModelFiles()) {
     for (const KvType kv_type : {KvType::kF16, KvType::kF32, KvType::kQ8_0}) {
-      for (const Cell& cell : RunCells(file, kv_type, one ? one : 1, one ? one : cases)) {
+      // A third of a short run: what differs is one kernel.
+      const bool fewer = kv_type == KvType::kQ8_0 && cases == kCasesDefault;
+      const uint64_t last = fewer ? (cases + 2) / 3 : cases;
+      for (const Cell& cell : RunCells(file, kv_type, one ? one : 1, one ? one : last)) {
         PrintRow(cell.name.c_str(), cell.coverage, cell.seconds);
         architectures[file.architecture] += cell.coverage;
         kinds[file.architecture] = cell.kinds;
