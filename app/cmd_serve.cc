@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/env.h"
 #include "base/log.h"
 #include "commands.h"
 #include "flags.h"
@@ -112,13 +114,31 @@ Result<ApiOptions> ResolveApiOptions(const ServeFlags& flags) {
   return o;
 }
 
-Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options, Metrics& metrics) {
+// For tests from outside: CAIRN_TEST_FAULT=step:N makes the engine's N-th step throw, fatal:N the
+// recovery from that too.
+TestFaults PlantedFaults() {
+  TestFaults faults;
+  const char* text = std::getenv("CAIRN_TEST_FAULT");
+  if (text == nullptr) return faults;
+  const std::string plant = text;
+  faults.recovery_throws = plant.starts_with("fatal:");
+  if (faults.recovery_throws || plant.starts_with("step:"))
+    faults.throwing_step = std::strtoull(plant.c_str() + plant.find(':') + 1, nullptr, 10);
+  return faults;
+}
+
+Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options,
+                           const EngineObserver& observer) {
   ASSIGN_OR_RETURN(LoadedModel loaded,
                    LoadModelFile(flags.model, {flags.sampling.chat_template,
                                                flags.sampling.chat_template_args}));
   AddTextOptions(loaded, options);
+  options.faults = PlantedFaults();
+  // What the process holds beside the weights counts against --memory-budget as it is now.
+  const uint64_t resident = ResidentBytes(), weights = loaded.model->info().weight_bytes;
+  options.other_bytes = resident > weights ? resident - weights : 0;
   LoadedService service;
-  ASSIGN_OR_RETURN(service.engine, Engine::Create(loaded.model, options, metrics.Observer()));
+  ASSIGN_OR_RETURN(service.engine, Engine::Create(loaded.model, options, observer));
   const ModelInfo& info = loaded.model->info();
   const StateLayout& layout = loaded.model->layout();
   service.model = {.name = info.name,
@@ -140,9 +160,9 @@ Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options, Metri
 }
 
 Result<LoadedService> LoadSafely(const ServeFlags& flags, const EngineOptions& options,
-                                 Metrics& metrics) {
+                                 const EngineObserver& observer) {
   try {
-    return Load(flags, options, metrics);
+    return Load(flags, options, observer);
   } catch (const std::exception& e) {  // out of memory, most likely
     return ResourceExhausted(std::string("[serve] loading: ") + e.what());
   }
@@ -186,6 +206,16 @@ class Shutdown {
     api_.Drain();
     cancel_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                     std::chrono::duration<double>(drain_seconds_));
+  }
+  // The engine cannot go on: whoever waits hears it, then the process ends. Better no port than one
+  // with nobody behind it.
+  void OnFault() {
+    if (cancelled_) return;
+    LogError("[serve] the engine failed; ending");
+    begun_ = cancelled_ = true;
+    http_.StopAccepting();
+    api_.Drain();
+    cancel_at_ = Clock::now();
   }
   void OnTick() {
     if (!begun_) return;
@@ -232,15 +262,19 @@ Status Serve(const ServeFlags& flags) {
   ApiServer api(*http, metrics, api_options);
   Shutdown shutdown(*http, api, flags.drain_seconds);
   Status load_status;
+  std::atomic<bool> engine_failed{false};
+  EngineObserver observer = metrics.Observer();
+  observer.fatal = [&engine_failed](const Status&) { engine_failed = true; };
   bool is_loaded = false;  // IO thread
   http->OnSignal([&] { shutdown.OnSignal(is_loaded); });
   http->OnTick([&] {
     api.OnTick();
+    if (engine_failed) shutdown.OnFault();
     shutdown.OnTick();
   });
   std::thread loader([&] {
     auto loaded =
-        std::make_shared<Result<LoadedService>>(LoadSafely(flags, engine_options, metrics));
+        std::make_shared<Result<LoadedService>>(LoadSafely(flags, engine_options, observer));
     http->Post([&, loaded] {
       if (!loaded->ok()) {
         load_status = loaded->status();
@@ -254,6 +288,7 @@ Status Serve(const ServeFlags& flags) {
   http->Run([&](auto request, auto reply) { api.Handle(std::move(request), std::move(reply)); });
   loader.join();
   api.Close();
+  if (engine_failed) return Internal("[serve] the engine failed");
   return load_status;
 }
 

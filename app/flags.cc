@@ -16,6 +16,10 @@ namespace cairn {
 namespace {
 
 constexpr int kThreadsMax = 256;
+constexpr double kBudgetShareOfMemory = 0.9;  // --memory-budget where the user says nothing
+// A stream's pace during a prompt: at most twice the quiet one, with room for a step that takes
+// longer than foreseen. A step below 20 ms is 50 tokens a second, faster than anyone reads.
+constexpr StepTarget kDefaultStepTarget = {.factor = 1.6, .floor_ms = 20};
 constexpr double kCacheShareOfMemory = 0.25;  // --prompt-cache-bytes where the user says nothing
 
 Status NotInThisVersion(const std::string& flag) {
@@ -64,7 +68,12 @@ void AddEngineFlags(CLI::App& app, EngineFlags& f) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--queue-limit", f.queue_limit, "waiting requests before 429")
       ->check(CLI::Range(0, 1 << 20));
-  app.add_option("--memory-budget", f.memory_budget, "not in this version");
+  app.add_option("--memory-budget", f.memory_budget,
+                 "bytes of all memory: weights, sequences, cache and scratch (default: 90 % of the "
+                 "machine's or the cgroup's)");
+  AddRealOption(app, "--target-inter-token-ms", f.target_inter_token_ms, 0, 1e6,
+                "while streams run, prompts are cut so that a step takes no longer; 0: about twice "
+                "what a step of the streams alone takes");
   app.add_option("--cache-dir", f.cache_dir, "not in this version");
 }
 
@@ -118,7 +127,6 @@ int ResolveThreads(const ModelFlags& f) {
 }
 
 Result<EngineOptions> ResolveEngineOptions(const ModelFlags& model, const EngineFlags& f) {
-  if (!f.memory_budget.empty()) return NotInThisVersion("--memory-budget");
   if (!f.cache_dir.empty()) return NotInThisVersion("--cache-dir");
   EngineOptions o;
   ASSIGN_OR_RETURN(o.cpu_level, ResolveCpuLevel(model));
@@ -143,6 +151,17 @@ Result<EngineOptions> ResolveEngineOptions(const ModelFlags& model, const Engine
     return InvalidArgument("[flags] --cache-policy " + f.cache_policy +
                            ", wanted value, lru or lru-type");
   }
+  o.memory_budget = static_cast<uint64_t>(kBudgetShareOfMemory *
+                                          static_cast<double>(AvailableMemoryBytes()));
+  if (f.memory_budget) {
+    auto bytes = ParseSize(*f.memory_budget);
+    if (!bytes.ok())
+      return InvalidArgument("[flags] --memory-budget: " + bytes.status().message());
+    o.memory_budget = *bytes;
+  }
+  o.step_target = f.target_inter_token_ms > 0
+                      ? StepTarget{.factor = 0, .floor_ms = f.target_inter_token_ms}
+                      : kDefaultStepTarget;
   o.decode_concurrency = f.decode_concurrency;
   o.prompt_concurrency = f.prompt_concurrency;
   o.queue_limit = f.queue_limit;

@@ -37,8 +37,9 @@ struct EngineFlags {
   int decode_concurrency = 32;
   int prompt_concurrency = 8;
   int queue_limit = 512;
-  std::string memory_budget;  // not in this version
-  std::string cache_dir;      // not in this version
+  std::optional<std::string> memory_budget;  // empty: a share of the machine's or cgroup's memory
+  double target_inter_token_ms = 0;          // 0: twice the pace of undisturbed streams
+  std::string cache_dir;                     // not in this version
 };
 
 // Defaults for requests that do not say.

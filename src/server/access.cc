@@ -15,16 +15,6 @@ bool BeginsWithIgnoringCase(std::string_view text, std::string_view prefix) {
          });
 }
 
-std::string_view GivenKey(const HttpRequest& request) {
-  const std::string_view authorization = request.Header("authorization");
-  if (BeginsWithIgnoringCase(authorization, kBearer)) {
-    std::string_view key = authorization.substr(kBearer.size());
-    while (!key.empty() && key.front() == ' ') key.remove_prefix(1);
-    return key;
-  }
-  return request.Header("x-api-key");
-}
-
 bool HasKey(const std::vector<std::string>& keys, const HttpRequest& request) {
   const std::string_view given = GivenKey(request);
   bool found = false;  // looks at all keys, so that the time does not tell which one was close
@@ -52,6 +42,16 @@ bool IsLocal(const HttpRequest& request) {
 }
 
 }  // namespace
+
+std::string_view GivenKey(const HttpRequest& request) {
+  const std::string_view authorization = request.Header("authorization");
+  if (BeginsWithIgnoringCase(authorization, kBearer)) {
+    std::string_view key = authorization.substr(kBearer.size());
+    while (!key.empty() && key.front() == ' ') key.remove_prefix(1);
+    return key;
+  }
+  return request.Header("x-api-key");
+}
 
 bool SameSecret(std::string_view given, std::string_view key) {
   unsigned difference = given.size() == key.size() ? 0 : 1;

@@ -32,5 +32,8 @@ HttpHeaders PreflightHeaders(const HttpRequest& request);
 
 // Takes the same time for every wrong key of one length.
 bool SameSecret(std::string_view given, std::string_view key);
+// The key that a request brings, right or wrong; empty if it brings none. Valid as long as
+// `request`.
+std::string_view GivenKey(const HttpRequest& request);
 
 }  // namespace cairn

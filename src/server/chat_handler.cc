@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/access.h"
 #include "server/answer_text.h"
 #include "server/openai_json.h"
 
@@ -173,6 +174,7 @@ void Generation::Start(std::shared_ptr<HttpRequest> http) {
   const bool taken = work.Push([self = self, http = std::move(http)]() mutable {
     Prepared prepared;
     if (!self->abandoned_) prepared = PrepareSafely(self->context_, self->head_.route, http->body);
+    if (prepared.request) prepared.request->engine.share_key = std::string(GivenKey(*http));
     http.reset();
     HttpServer& server = self->context_.http;
     auto result = std::make_shared<Prepared>(std::move(prepared));

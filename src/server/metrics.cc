@@ -148,6 +148,9 @@ void Metrics::Impl::AddEngine(const Engine& engine, int64_t pending,
   counter("cairn_evictions_total", "States and leaves that the cache let go, by the limit",
           {{Value(s.evictions_bytes), {{"reason", "bytes"}}},
            {Value(s.evictions_paths), {{"reason", "paths"}}}});
+  counter("cairn_engine_faults_total", "Exceptions that ended what ran", {{Value(s.faults)}});
+  counter("cairn_shared_waits_total", "Requests that waited for another one's common prefix",
+          {{Value(s.shared_waits)}});
   gauge("cairn_checkpoints", "Checkpoints held", {{Value(s.checkpoints), {{"tier", "memory"}}}});
   gauge("cairn_cache_bytes", "States and KV of the prompt cache",
         {{Value(s.cache_bytes), {{"tier", "memory"}}}});
@@ -155,6 +158,10 @@ void Metrics::Impl::AddEngine(const Engine& engine, int64_t pending,
         {{static_cast<double>(engine.model().info().weight_bytes), {{"kind", "weights"}}},
          {Value(s.live_bytes), {{"kind", "live"}}},
          {Value(s.cache_bytes), {{"kind", "cache"}}},
+         {Value(s.scratch_bytes), {{"kind", "scratch"}}},
+         {Value(s.other_bytes), {{"kind", "other"}}},
+         {Value(s.pool_bytes) - Value(s.live_bytes) - Value(s.cache_bytes), {{"kind", "rounding"}}},
+         {Value(s.budget_bytes), {{"kind", "budget"}}},
          {static_cast<double>(ResidentBytes()), {{"kind", "resident"}}}});
   gauge("cairn_slots_busy", "Sequences that prefill or decode", {{Value(s.slots_busy)}});
   gauge("cairn_queue_length", "Requests that wait for a slot",

@@ -15,6 +15,7 @@ namespace cairn {
 namespace {
 
 constexpr size_t kSaltBytesMax = 1024;
+constexpr int64_t kPriorityMax = 1000;
 
 // -- Messages
 
@@ -356,8 +357,7 @@ void RefuseUnsupported(Fields& f) {
                                       {"typical_p", 1},
                                       {"mirostat", 0},
                                       {"dry_multiplier", 0},
-                                      {"dynatemp_range", 0},
-                                      {"priority", 0}}) {
+                                      {"dynatemp_range", 0}}) {
     const auto v = f.Number(name, -1e9, 1e9);
     if (v && *v != neutral)
       f.Fail(UnsupportedField(name, "only " + std::to_string(neutral) + " is in this version"));
@@ -373,6 +373,8 @@ void RefuseUnsupported(Fields& f) {
 void ReadCacheFields(Fields& f, Request& request) {
   request.cache_prompt = f.Bool("cache_prompt", true);
   request.cache_salt = f.String("cache_salt", kSaltBytesMax).value_or("");
+  request.priority =
+      static_cast<int>(f.Integer("priority", -kPriorityMax, kPriorityMax).value_or(0));
   f.Integer("id_slot", -1, INT32_MAX);  // accepted; any slot serves any request
 }
 

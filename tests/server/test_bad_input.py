@@ -60,7 +60,7 @@ class BadInput(unittest.TestCase):
             "logprobs": ["x"], "top_logprobs": [21, -1], "logit_bias": [[5], {"x": 1}, {"999999": 1}, {"1": "x"}, {"1": 1000}],
             "tools": ["x", {}], "stop_token_ids": ["x", [-1]], "stream_options": [5], "cache_prompt": ["x"],
             "response_format": [{"type": "json_object"}], "tool_choice": ["required"], "chat_template_kwargs": [5],
-            "priority": [3], "repetition_penalty": [0], "top_k": ["x", -5],
+            "priority": ["x", 1.5, 100000], "repetition_penalty": [0], "top_k": ["x", -5],
         }
         for name, values in cases.items():
             for value in values:

@@ -32,7 +32,8 @@ class Flags(unittest.TestCase):
                 f.write("port = 0\nno-such-flag = 1\n")
             cases = [["--no-such-flag"], ["--port", "99999"], ["--port", "x"], ["--model", "/no/such/file"],
                      ["--model", broken, "--port", "0"], ["--model", keys, "--port", "0"],
-                     ["--cache-dir", folder], ["--memory-budget", "1GiB"],
+                     ["--cache-dir", folder], ["--memory-budget", "x"], ["--memory-budget", "1MiB", "--port", "0"],
+                     ["--target-inter-token-ms", "nan"],
                      ["--cache-policy", "x"], ["--kv-type", "x"],
                      ["--cpu-level", "x"], ["--max-body-bytes", "x"], ["--host", "no.such.host.invalid"],
                      ["--prompt-cache-bytes", "-1"], ["--api-key-file", "/no/such/file"], ["--config", config],
