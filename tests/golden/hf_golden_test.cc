@@ -7,10 +7,12 @@
 #include <cstring>
 #include <memory>
 
+#include "kernels/quant.h"
 #include "model/decoder_model.h"
 #include "model/inspect.h"
 #include "model/load.h"
 #include "model/open_model.h"
+#include "model/weights.h"
 #include "support/golden.h"
 #include "support/model_runner.h"
 
@@ -161,6 +163,45 @@ INSTANTIATE_TEST_SUITE_P(Variants, MlxGolden,
                            return CaseName(std::string(variant.name) + "_" + variant.type + "_" +
                                            CpuLevelName(std::get<1>(info.param)));
                          });
+
+// Every tensor of a directory is the GGUF file's of that name, bit for bit but for A = -exp(A_log),
+// which GGUF holds as NumPy rounds it. (qwen35's value heads and falcon-h1's multipliers apart.)
+class HfTensors : public ::testing::TestWithParam<const char*> {};
+
+std::vector<float> ReadFloats(const TensorSource& source, const std::string& name) {
+  const auto tensor = source.Get(name);
+  EXPECT_TRUE(tensor.ok()) << tensor.status().ToString();
+  int64_t elements = 1;
+  for (const int64_t dim : tensor->shape) elements *= dim;
+  std::vector<float> values(static_cast<size_t>(elements));
+  DequantizeRow(tensor->type, tensor->bytes, values);
+  return values;
+}
+
+TEST_P(HfTensors, EqualThoseOfGguf) {
+  const std::string directory = testing::kGoldenData + GetParam();
+  const auto hf = OpenModelFile(directory + "/hf"), gguf = OpenModelFile(directory + "/model.gguf");
+  ASSERT_TRUE(hf.ok()) << hf.status().ToString();
+  ASSERT_TRUE(gguf.ok());
+  const auto from_hf = (*hf)->OpenTensors(), from_gguf = (*gguf)->OpenTensors();
+  EXPECT_EQ((*hf)->ListTensors().size(), (*gguf)->ListTensors().size());
+  for (const TensorInfo& tensor : (*gguf)->ListTensors()) {
+    ASSERT_TRUE(from_hf->Has(tensor.name)) << tensor.name;
+    const std::vector<float> a = ReadFloats(*from_hf, tensor.name);
+    const std::vector<float> b = ReadFloats(*from_gguf, tensor.name);
+    ASSERT_EQ(a.size(), b.size()) << tensor.name;
+    if (!tensor.name.ends_with("ssm_a")) {
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << tensor.name;
+      continue;
+    }
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_LE(std::abs(a[i] / b[i] - 1), 0x1p-23) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, HfTensors,
+                         ::testing::Values("llama-a", "llama-b", "qwen3", "lfm2", "gemma3",
+                                           "granite-h", "mamba2", "nemotron-h", "qwen3-next"),
+                         [](const auto& info) { return CaseName(info.param); });
 
 // The numbers that decide how much memory a model takes do not depend on its format.
 TEST(HfInspect, FactsEqualThoseOfGguf) {

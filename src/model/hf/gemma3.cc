@@ -62,6 +62,10 @@ Status SetKeys(HfBuilder& b) {
 }  // namespace
 
 Status BuildGemma3(HfBuilder& b) {
+  // Gemma3TextConfig of Transformers: the larger models' files leave these out.
+  b.SetDefaults(R"({"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+                    "max_position_embeddings": 131072, "rope_theta": 1000000.0,
+                    "tie_word_embeddings": true})");
   RETURN_IF_ERROR(SetKeys(b));
   RETURN_IF_ERROR(b.SetRoot({"model.", "language_model.model.", "model.language_model."},
                             "embed_tokens.weight"));

@@ -58,8 +58,14 @@ HfBuilder::HfBuilder(const JsonValue& config, const HfShards& shards, std::strin
   AddEntry("general.architecture", GgufValueType::kString, architecture_);
 }
 
+void HfBuilder::SetDefaults(std::string_view json) {
+  Result<JsonValue> parsed = ParseJson(json, "defaults");
+  CHECK(parsed.ok());
+  defaults_ = std::move(*parsed);
+}
+
 const JsonValue* HfBuilder::Find(std::string_view key) const {
-  for (const JsonValue* config : {text_config_, &config_}) {
+  for (const JsonValue* config : {text_config_, &config_, &defaults_}) {
     if (config == nullptr) continue;
     const JsonValue* value = config->Find(key);
     if (value != nullptr && !value->is_null()) return value;

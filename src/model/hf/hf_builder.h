@@ -25,6 +25,9 @@ class HfBuilder {
   // `config` is all of config.json; a text_config inside it is asked first.
   HfBuilder(const JsonValue& config, const HfShards& shards, std::string architecture);
 
+  // What the model's code assumes for keys that config.json leaves out. REQUIRES: a JSON object.
+  void SetDefaults(std::string_view json);
+
   // --- config.json. A key whose value is null counts as absent.
   const JsonValue* Find(std::string_view key) const;
   Result<int64_t> Integer(std::string_view key) const;
@@ -96,6 +99,7 @@ class HfBuilder {
 
   const JsonValue& config_;
   const JsonValue* text_config_;  // null if there is none
+  JsonValue defaults_;
   const HfShards& shards_;
   const std::string architecture_;
   std::string root_;

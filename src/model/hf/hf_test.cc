@@ -391,6 +391,17 @@ TEST(HfDirectory, ReadsWhatTheTextSideNeeds) {
   EXPECT_EQ((*OpenModelFile(temp.path()))->text()->chat_template, "J");
 }
 
+TEST(HfDirectory, KeysThatTheModelsCodeAssumesMayBeLeftOut) {
+  TempDirectory temp;
+  CopyFiles(kData + "gemma3/hf", temp.path());
+  Replace(temp.path() + "/config.json", "", "\"max_position_embeddings\": 4096,", "");
+  Replace(temp.path() + "/config.json", "", "\"tie_word_embeddings\": true,", "");
+  const auto file = OpenModelFile(temp.path());
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  EXPECT_EQ((*file)->GetI64("gemma3.context_length").value(), 131072);
+  EXPECT_FALSE((*file)->HasTensor("output.weight"));
+}
+
 TEST(HfDirectory, AffineSettingsAreCheckedAndOverridden) {
   const auto config = ParseJson(
       R"({"quantization": {"group_size": 64, "bits": 4, "a.b": {"group_size": 32, "bits": 8},
