@@ -83,7 +83,7 @@ size_t ResidentPages(std::byte* data, size_t bytes) {
 }
 
 TEST(BlockPool, FreedBlocksLeaveResidentMemory) {
-  BlockPool pool(Layout(4096, 0));  // 256 KiB each
+  BlockPool pool(Layout(2048, 0));  // 128 KiB each: no huge pages
   std::vector<BlockRef> blocks;
   for (int i = 0; i < 16; ++i) {
     blocks.push_back(pool.Allocate().value());
