@@ -46,7 +46,8 @@ EngineCore::EngineCore(const Model& model, const EngineOptions& options,
           model.CreateWorkspace(options.step_rows_max, options.logit_rows_max, options.threads)),
       scratch_bytes_(workspace_->bytes() + LogitBytes(options, vocab_size_)),
       pool_budget_(PoolBudget(options, model.info().weight_bytes + scratch_bytes_)),
-      logits_(new float[Count(options.logit_rows_max) * static_cast<size_t>(vocab_size_)]) {
+      // Touched now, so that resident memory is what the ledger says.
+      logits_(new float[Count(options.logit_rows_max) * static_cast<size_t>(vocab_size_)]()) {
   const size_t slots = Count(options.decode_concurrency);
   const size_t rows = Count(options.step_rows_max);
   active_.reserve(slots);
