@@ -151,12 +151,11 @@ Result<EngineOptions> ResolveEngineOptions(const ModelFlags& model, const Engine
     return InvalidArgument("[flags] --cache-policy " + f.cache_policy +
                            ", wanted value, lru or lru-type");
   }
-  o.memory_budget = static_cast<uint64_t>(kBudgetShareOfMemory *
-                                          static_cast<double>(AvailableMemoryBytes()));
+  o.memory_budget =
+      static_cast<uint64_t>(kBudgetShareOfMemory * static_cast<double>(AvailableMemoryBytes()));
   if (f.memory_budget) {
     auto bytes = ParseSize(*f.memory_budget);
-    if (!bytes.ok())
-      return InvalidArgument("[flags] --memory-budget: " + bytes.status().message());
+    if (!bytes.ok()) return InvalidArgument("[flags] --memory-budget: " + bytes.status().message());
     o.memory_budget = *bytes;
   }
   o.step_target = f.target_inter_token_ms > 0
