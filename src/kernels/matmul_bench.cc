@@ -21,10 +21,11 @@
 namespace cairn {
 namespace {
 
-constexpr WeightType kTypes[] = {WeightType::kQ4_0, WeightType::kQ4_K, WeightType::kQ8_0,
-                                 WeightType::kQ5_K, WeightType::kQ6_K, WeightType::kF16,
-                                 WeightType::kBF16, WeightType::kF32,  WeightType::kQ4_1,
-                                 WeightType::kQ5_0, WeightType::kQ5_1};
+constexpr WeightType kTypes[] = {
+    WeightType::kQ4_0,          WeightType::kQ4_K, WeightType::kQ8_0, WeightType::kQ5_K,
+    WeightType::kQ6_K,          WeightType::kF16,  WeightType::kBF16, WeightType::kF32,
+    WeightType::kQ4_1,          WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kAffine4G64BF16,
+    WeightType::kAffine8G64BF16};
 
 struct Shape {
   int rows;
@@ -49,6 +50,8 @@ std::vector<std::byte> RandomRows(WeightType type, int64_t n, int64_t k) {
       rows[at + 3] = std::byte{0x3c};
     } else if (type == WeightType::kBF16) {
       rows[at + 1] = std::byte{0x3c};
+    } else if (AffineFormatOf(type)) {  // BF16 scale and offset
+      rows[at + 1] = rows[at + 3] = std::byte{0x3c};
     } else {
       soften(at + (type == WeightType::kQ6_K ? 208 : 0));
       if (IsQuantized(type)) soften(at + (type == WeightType::kQ6_K ? 208 : 2));
