@@ -123,7 +123,10 @@ INSTANTIATE_TEST_SUITE_P(Files, SteadyStep,
                                            File{"quant/qwen35-k256/Q4_K_M.gguf"},
                                            File{"quant/llama-a/Q8_0.gguf"},
                                            File{"qwen35-b/model.gguf", KvType::kQ8_0},
-                                           File{"llama-b/model.gguf", KvType::kQ8_0}));
+                                           File{"llama-b/model.gguf", KvType::kQ8_0},
+                                           File{"mamba2/model.gguf"}, File{"granite-h/model.gguf"},
+                                           File{"falcon-h1/model.gguf"},
+                                           File{"nemotron-h/model.gguf"}));
 
 }  // namespace
 }  // namespace cairn
