@@ -63,7 +63,8 @@ struct Match {
 };
 
 // A live sequence's hold on its path: the nodes up to position() are neither removed nor split off,
-// and eviction takes of them only inner states, and those last. Move-only; releases when destroyed.
+// and eviction takes of them only inner states, and those last (lru) or
+// at several times their value (value). Move-only; releases when destroyed.
 // The tree outlives it.
 class Lease {
  public:

@@ -109,11 +109,14 @@ void PrefixTree::RecordUse(TreeNode* restored) {
     if (!node->has_state() && !layout_.trimmable()) continue;
     RecordWait(node, node == restored);
   }
+  reuse_.Refresh();
   ++restored->uses;
 }
 
 void PrefixTree::RecordEviction(TreeNode* node) {
-  if (options_.policy == CachePolicy::kValue) RecordWait(node, false);
+  if (options_.policy != CachePolicy::kValue) return;
+  RecordWait(node, false);
+  reuse_.Refresh();
 }
 
 void PrefixTree::RecordWait(TreeNode* node, bool hit) {
@@ -126,6 +129,7 @@ void PrefixTree::RecordWait(TreeNode* node, bool hit) {
 void PrefixTree::RecordWaiting() {
   if (options_.policy != CachePolicy::kValue || request_clock_ % kRecordEvery != 0) return;
   values_.ForEach([&](const ValueItem& item) { RecordWait(item.node, false); });
+  reuse_.Refresh();
 }
 
 double PrefixTree::LiveValue(const LiveVictim& victim) const {

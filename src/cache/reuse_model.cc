@@ -31,25 +31,20 @@ ReuseClass::ReuseClass(MarkKinds kinds, ReuseRole role, int uses) {
 
 int ReuseModel::AgeBucket(uint64_t age) { return std::min<int>(std::bit_width(age), kAges - 1); }
 
-ReuseModel::ReuseModel() {
-  for (int role = 0; role < kReuseRoles; ++role) Update(role);
-  for (Estimate& e : ratio_) UpdateRatio(e);
-}
+ReuseModel::ReuseModel() { Refresh(); }
 
-// What is known of an age is the guess for the next: rates halve, roughly, as ages double.
-void ReuseModel::Update(int role) {
-  for (int a = 0; a < kAges; ++a) {
-    Estimate& e = shape_[role][a];
-    const double guess =
-        a == 0 ? Guess(role, 0) : shape_[role][a - 1].rate * Guess(role, a) / Guess(role, a - 1);
-    e.rate = (e.hits + kShapeWeight) / (e.expected + kShapeWeight / guess);
+void ReuseModel::Refresh() {
+  if (hits_ >= kHitsMax) Fade();
+  for (int role = 0; role < kReuseRoles; ++role) {
+    // What is known of an age is the guess for the next: rates halve, roughly, as ages double.
+    double guess = Guess(role, 0);
+    for (int a = 0; a < kAges; ++a) {
+      Estimate& e = shape_[role][a];
+      if (a > 0) guess = shape_[role][a - 1].rate * Guess(role, a) / Guess(role, a - 1);
+      e.rate = (e.hits + kShapeWeight) / (e.expected + kShapeWeight / guess);
+    }
   }
-}
-
-void ReuseModel::Update(ReuseClass c) { UpdateRatio(ratio_[c.index()]); }
-
-void ReuseModel::UpdateRatio(Estimate& e) {
-  e.rate = (e.hits + kRatioWeight) / (e.expected + kRatioWeight);
+  for (Estimate& e : ratio_) e.rate = (e.hits + kRatioWeight) / (e.expected + kRatioWeight);
 }
 
 void ReuseModel::Record(ReuseClass c, uint64_t from, uint64_t age, bool hit) {
@@ -69,25 +64,18 @@ void ReuseModel::Record(ReuseClass c, uint64_t from, uint64_t age, bool hit) {
     ++ratio.hits;
     ++hits_;
   }
-  Update(role);
-  Update(c);
-  if (hits_ >= kHitsMax) Fade();
 }
 
 void ReuseModel::Fade() {
-  hits_ /= 2;
-  for (int role = 0; role < kReuseRoles; ++role) {
-    for (int age = 0; age < kAges; ++age) {
-      shape_[role][age].hits /= 2;
-      shape_[role][age].expected /= 2;
-    }
-    Update(role);
-  }
-  for (Estimate& e : ratio_) {
+  const auto halve = [](Estimate& e) {
     e.hits /= 2;
     e.expected /= 2;
-    UpdateRatio(e);
+  };
+  hits_ /= 2;
+  for (auto& ages : shape_) {
+    for (Estimate& e : ages) halve(e);
   }
+  for (Estimate& e : ratio_) halve(e);
 }
 
 }  // namespace cairn

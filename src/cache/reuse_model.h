@@ -48,7 +48,9 @@ class ReuseModel {
  public:
   ReuseModel();
   // A checkpoint waited from age `from` to `age` requests; then it was restored (hit), or not.
+  // Rates follow with Refresh, so that many can be recorded at once.
   void Record(ReuseClass c, uint64_t from, uint64_t age, bool hit);
+  void Refresh();
   // Chance that the next request restores it.
   double Rate(ReuseClass c, uint64_t age) const {
     const int a = AgeBucket(age);
@@ -63,9 +65,6 @@ class ReuseModel {
     double rate = 0;
   };
   static int AgeBucket(uint64_t age);
-  void Update(int role);
-  void Update(ReuseClass c);
-  static void UpdateRatio(Estimate& e);
   void Fade();
 
   std::array<std::array<Estimate, kAges>, kReuseRoles> shape_;

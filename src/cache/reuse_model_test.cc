@@ -30,6 +30,7 @@ TEST(ReuseModel, LearnsTheRateOfAClassAndAnAge) {
     while (rng() % 8 != 0) ++age;
     model.Record(kChat, 0, age, true);
     model.Record(kOnce, 0, 40, false);
+    model.Refresh();
   }
   EXPECT_NEAR(model.Rate(kChat, 3), 1.0 / 8, 0.08);
   EXPECT_LT(model.Rate(kOnce, 3), model.Rate(kChat, 3) / 50);
@@ -37,11 +38,15 @@ TEST(ReuseModel, LearnsTheRateOfAClassAndAnAge) {
 
 TEST(ReuseModel, ForgetsWhatIsNoLongerTrue) {
   ReuseModel model;
-  for (int i = 0; i < 3000; ++i) model.Record(kChat, 0, 2, true);
+  for (int i = 0; i < 3000; ++i) {
+    model.Record(kChat, 0, 2, true);
+    model.Refresh();
+  }
   const double before = model.Rate(kChat, 2);
   for (int i = 0; i < 20000; ++i) {
     model.Record(kChat, 0, 60, false);
     model.Record(kOnce, 0, 2, true);
+    model.Refresh();
   }
   EXPECT_LT(model.Rate(kChat, 2), before / 4);
 }
