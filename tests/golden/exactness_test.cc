@@ -10,8 +10,8 @@
 
 #include "kernels/attention.h"
 #include "model/decoder_model.h"
-#include "model/gguf.h"
 #include "model/load.h"
+#include "model/open_model.h"
 #include "support/golden.h"
 #include "support/model_runner.h"
 
@@ -38,10 +38,10 @@ bool SameBits(std::span<const float> a, std::span<const float> b) {
 class Exactness : public ::testing::TestWithParam<File> {
  protected:
   void SetUp() override {
-    auto file = GgufFile::Open(testing::kGoldenData + GetParam().path);
+    auto file = OpenModelFile(testing::kGoldenData + GetParam().path);
     ASSERT_TRUE(file.ok()) << file.status().ToString();
     auto model =
-        LoadModel(*file, {.kv_type = GetParam().kv_type, .context_length = {}, .progress = {}});
+        LoadModel(**file, {.kv_type = GetParam().kv_type, .context_length = {}, .progress = {}});
     ASSERT_TRUE(model.ok()) << model.status().ToString();
     model_ = std::move(*model);
     set_ = testing::LoadGoldenSet(GetParam().set);
@@ -229,6 +229,19 @@ INSTANTIATE_TEST_SUITE_P(Mamba2Files, Exactness,
                          [](const auto& info) {
                            std::string name = info.param.set;
                            std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+INSTANTIATE_TEST_SUITE_P(Directories, Exactness,
+                         ::testing::Values(File{"qwen35-a", "qwen35-a/hf", KvType::kF16},
+                                           File{"llama-a", "quant/llama-a/mlx4", KvType::kF32},
+                                           File{"llama-a", "quant/llama-a/mlx8", KvType::kF16},
+                                           File{"qwen35-a", "quant/qwen35-a/mlx4", KvType::kF16},
+                                           File{"qwen35-a", "quant/qwen35-a/mlx8", KvType::kF16}),
+                         [](const auto& info) {
+                           std::string name = info.param.path;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace(name.begin(), name.end(), '/', '_');
                            return name;
                          });
 
