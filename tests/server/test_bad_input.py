@@ -170,10 +170,10 @@ class BadConnections(unittest.TestCase):
 
     def test_a_prompt_of_megabytes_does_not_hold_up_short_ones(self):
         large = json.dumps({"prompt": "word and 123 " * 500000, "max_tokens": 1}).encode()
-        with self.server.socket(120) as s:
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(large) + large)
+        with Server() as server, server.socket(120) as s:
+            s.sendall(http_request("POST", "/v1/completions", large))
             begin = time.time()
-            self.assertEqual(self.server.post("/tokenize", {"content": "a b"}).status, 200)
+            self.assertEqual(server.post("/tokenize", {"content": "a b"}).status, 200)
             short = time.time() - begin
             self.assertIn(b"context_length_exceeded", s.recv(65536))
             self.assertLess(short, time.time() - begin)
