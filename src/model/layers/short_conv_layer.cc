@@ -40,8 +40,8 @@ void ShortConvLayer::AddNeeds(ScratchNeeds& needs) const {
 void ShortConvLayer::Forward(const Step& step) const {
   ModelWorkspace& scratch = step.scratch;
   input_.Apply(step, scratch.normed, step.rows, scratch.projected, input_.n());
-  ShortConv(step.ctx, options_.shape, step.RecurrentSlices(options_.conv_offset),
-            scratch.projected, input_.n(), conv_, bias_, scratch.mixed, output_.k());
+  ShortConv(step.ctx, options_.shape, step.RecurrentSlices(options_.conv_offset), scratch.projected,
+            input_.n(), conv_, bias_, scratch.mixed, output_.k());
   output_.Apply(step, scratch.mixed, step.rows, scratch.branch, output_.n());
 }
 
