@@ -26,6 +26,7 @@ def arguments():
     p.add_argument("--context", type=int, default=40960, help="tokens of one request")
     p.add_argument("--realtime", action="store_true")
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--vocab", type=int, default=20000, help="token ids are drawn below this (2000 for the bundled model)")
     p.add_argument("--csv")
     p.add_argument("--streams", type=int, default=8)
     p.add_argument("--quiet-seconds", type=float, default=20)
@@ -143,8 +144,8 @@ def servers(a, slots):
         yield Server("llama-server", command=command, realtime=a.realtime)
 
 
-def random_tokens(rng, count):
-    return [rng.randrange(1000, 20000) for _ in range(count)]
+def random_tokens(a, rng, count):
+    return [rng.randrange(a.vocab // 20, a.vocab) for _ in range(count)]
 
 
 def together(jobs):
@@ -190,8 +191,8 @@ def gaps(times, begin, end):
 
 def streams(a, server):
     rng, stop, seen = random.Random(a.seed), threading.Event(), [[] for _ in range(a.streams)]
-    prompts = [random_tokens(rng, 64) for _ in range(a.streams)]
-    long_prompt = random_tokens(rng, a.long_prompt)
+    prompts = [random_tokens(a, rng, 64) for _ in range(a.streams)]
+    long_prompt = random_tokens(a, rng, a.long_prompt)
 
     def stream(i):
         while not stop.is_set():
@@ -220,8 +221,8 @@ def streams(a, server):
 
 def siblings(a, server):
     rng = random.Random(a.seed)
-    shared = random_tokens(rng, a.shared)
-    prompts = [shared + random_tokens(rng, 16 + i) for i in range(a.siblings)]
+    shared = random_tokens(a, rng, a.shared)
+    prompts = [shared + random_tokens(a, rng, 16 + i) for i in range(a.siblings)]
     before, begin = server.processed_tokens(), time.perf_counter()
     first = [1e3 * (t[0] - begin) for t in together([lambda p=p: server.complete(p, 8) for p in prompts])]
     time.sleep(1)
@@ -232,7 +233,7 @@ def siblings(a, server):
 def throughput(a, server):
     rng = random.Random(a.seed)
     for clients in map(int, a.clients.split(",")):
-        prompts = [random_tokens(rng, a.prompt) for _ in range(clients)]
+        prompts = [random_tokens(a, rng, a.prompt) for _ in range(clients)]
         begin = time.perf_counter()
         together([lambda p=p: server.complete(p, 1) for p in prompts])
         prefill = clients * a.prompt / (time.perf_counter() - begin)
