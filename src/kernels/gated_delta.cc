@@ -63,15 +63,18 @@ void RunTile(const DeltaCall& call, const RecurrentSlice& slice, int64_t head, i
   const int64_t key_head = DeltaKeyHead(call.shape, static_cast<int>(head));
   const int64_t row = slice.row_begin;
   const int64_t state_offset = head * dk * dv + column;
+  const bool channel_decay = call.shape.decay == DeltaDecay::kPerKeyChannel;
+  const int64_t decays = call.shape.decays();
   call.level.run_tile({
       .q = call.q + row * call.ldqk + key_head * dk,
       .k = call.k + row * call.ldqk + key_head * dk,
       .ldqk = call.ldqk,
       .v = call.v + row * call.ldv + head * dv + column,
       .ldv = call.ldv,
-      .g = call.g + row * call.shape.value_heads + head,
+      .g = call.g + row * decays + head * (channel_decay ? dk : 1),
+      .ldg = decays,
       .beta = call.beta + row * call.shape.value_heads + head,
-      .ldg = call.shape.value_heads,
+      .ldbeta = call.shape.value_heads,
       .out = call.out + row * call.ldout + head * dv + column,
       .ldout = call.ldout,
       .state = slice.state + state_offset,
@@ -80,6 +83,7 @@ void RunTile(const DeltaCall& call, const RecurrentSlice& slice, int64_t head, i
       .state_offset = state_offset,
       .taps = slice.taps.data(),
       .tap_count = static_cast<int>(slice.taps.size()),
+      .channel_decay = channel_decay,
       .dk = call.shape.key_dim,
       .rows = slice.row_count,
       .columns = static_cast<int>(std::min<int64_t>(columns, dv - column)),

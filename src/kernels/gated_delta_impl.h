@@ -33,13 +33,25 @@ CAIRN_SIMD Columns<kVectors> ZeroColumns() {
   return c;
 }
 
+// g of key channel i: of the head, read once, or its own.
+template <bool kChannels>
+class Decay {
+ public:
+  CAIRN_SIMD explicit Decay(const float* g) : g_(g), head_(Set(*g)) {}
+  CAIRN_SIMD F32x16 At(int i) const { return kChannels ? Set(g_[i]) : head_; }
+
+ private:
+  const float* g_;
+  F32x16 head_;
+};
+
 // delta and out of row t, columns from `column` on, from its a and b.
 template <int kVectors>
 CAIRN_SIMD Columns<kVectors> FinishRow(const GatedDeltaTile& p, int t, int column, float qk,
                                        const Columns<kVectors>& a, const Columns<kVectors>& b) {
   const float* v = p.v + t * p.ldv + column;
   float* out = p.out + t * p.ldout + column;
-  const F32x16 beta = Set(p.beta[t * p.ldg]);
+  const F32x16 beta = Set(p.beta[t * p.ldbeta]);
   Columns<kVectors> delta;
 #pragma GCC unroll 8
   for (int j = 0; j < kVectors; ++j) {
@@ -51,16 +63,17 @@ CAIRN_SIMD Columns<kVectors> FinishRow(const GatedDeltaTile& p, int t, int colum
 
 // The pass of row t over the tile: s = g * S into `tile`, a and b. With kFirst S comes from the
 // state, otherwise from `tile` with row t - 1 finished on the way. Returns delta.
-template <int kVectors, bool kFirst>
+template <int kVectors, bool kChannels, bool kFirst>
 CAIRN_SIMD Columns<kVectors> PassRow(const GatedDeltaTile& p, int t, const Columns<kVectors>& last,
                                      float* tile) {
   const float* q = p.q + t * p.ldqk;
   const float* k = p.k + t * p.ldqk;
   const float* k_last = k - p.ldqk;
-  const F32x16 g = Set(p.g[t * p.ldg]);
+  const Decay<kChannels> g(p.g + t * p.ldg);
   Columns<kVectors> a = ZeroColumns<kVectors>();
   Columns<kVectors> b = a;
   for (int i = 0; i < p.dk; ++i) {
+    const F32x16 gi = g.At(i);
     const F32x16 ki = Set(k[i]);
     const F32x16 qi = Set(q[i]);
     const F32x16 k_last_i = kFirst ? ki : Set(k_last[i]);
@@ -69,7 +82,7 @@ CAIRN_SIMD Columns<kVectors> PassRow(const GatedDeltaTile& p, int t, const Colum
     for (int j = 0; j < kVectors; ++j) {
       F32x16 s = Load(from + j * 16);
       if (!kFirst) s = Fma(k_last_i, last.v[j], s);
-      s = Mul(g, s);
+      s = Mul(gi, s);
       a.v[j] = Fma(ki, s, a.v[j]);
       b.v[j] = Fma(qi, s, b.v[j]);
       Store(tile + j * 16, s);
@@ -102,13 +115,14 @@ CAIRN_SIMD void PrefetchRow(const GatedDeltaTile& p, int t) {
     __builtin_prefetch(p.q + t * p.ldqk + i);
     __builtin_prefetch(p.k + t * p.ldqk + i);
   }
+  for (int i = 0; p.channel_decay && i < p.dk; i += 16) __builtin_prefetch(p.g + t * p.ldg + i);
   for (int i = 0; i < p.columns; i += 16) {
     __builtin_prefetch(p.v + t * p.ldv + i);
     __builtin_prefetch(p.out + t * p.ldout + i, 1);
   }
 }
 
-template <int kVectors>
+template <int kVectors, bool kChannels>
 void RunRows(const GatedDeltaTile& p) {
   alignas(64) float tile[kDeltaKeyDimMax * kVectors * 16];
   const StateTap* tap = p.taps;
@@ -116,8 +130,8 @@ void RunRows(const GatedDeltaTile& p) {
   Columns<kVectors> delta = ZeroColumns<kVectors>();
   for (int t = 0; t < p.rows; ++t) {
     PrefetchRow(p, t + 1);
-    delta = t == 0 ? PassRow<kVectors, true>(p, t, delta, tile)
-                   : PassRow<kVectors, false>(p, t, delta, tile);
+    delta = t == 0 ? PassRow<kVectors, kChannels, true>(p, t, delta, tile)
+                   : PassRow<kVectors, kChannels, false>(p, t, delta, tile);
     for (; tap != taps_end && tap->row == t; ++tap)
       WriteState<kVectors>(p, t, delta, tile, tap->dst + p.state_offset);
   }
@@ -125,18 +139,19 @@ void RunRows(const GatedDeltaTile& p) {
 }
 
 // delta of 16 kVectors columns of a single row, from `column` on; writes their out.
-template <int kVectors>
+template <int kVectors, bool kChannels>
 CAIRN_SIMD void FirstPass(const GatedDeltaTile& p, int column, float qk, float* delta) {
-  const F32x16 g = Set(*p.g);
+  const Decay<kChannels> g(p.g);
   Columns<kVectors> a = ZeroColumns<kVectors>();
   Columns<kVectors> b = a;
   const float* from = p.state + column;
   for (int i = 0; i < p.dk; ++i) {
+    const F32x16 gi = g.At(i);
     const F32x16 ki = Set(p.k[i]);
     const F32x16 qi = Set(p.q[i]);
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) {
-      const F32x16 s = Mul(g, Load(from + j * 16));
+      const F32x16 s = Mul(gi, Load(from + j * 16));
       a.v[j] = Fma(ki, s, a.v[j]);
       b.v[j] = Fma(qi, s, b.v[j]);
     }
@@ -149,22 +164,24 @@ CAIRN_SIMD void FirstPass(const GatedDeltaTile& p, int column, float qk, float* 
 
 // One row (decode): every element comes from memory once anyway, so no tile is kept. The second
 // pass finds the state in L2, computes g * S again, and fetches the next head's state meanwhile.
+template <bool kChannels>
 void RunSingleRow(const GatedDeltaTile& p) {
   alignas(64) float delta[kDeltaSingleRowColumns];
   const float qk = Dot(p.q, p.k, p.dk);
   int column = 0;
   for (; column + kSingleRowVectors * 16 <= p.columns; column += kSingleRowVectors * 16)
-    FirstPass<kSingleRowVectors>(p, column, qk, delta);
-  for (; column < p.columns; column += 16) FirstPass<1>(p, column, qk, delta);
+    FirstPass<kSingleRowVectors, kChannels>(p, column, qk, delta);
+  for (; column < p.columns; column += 16) FirstPass<1, kChannels>(p, column, qk, delta);
 
-  const F32x16 g = Set(*p.g);
+  const Decay<kChannels> g(p.g);
   const auto write = [&](float* to) {
     for (int i = 0; i < p.dk; ++i) {
+      const F32x16 gi = g.At(i);
       const F32x16 ki = Set(p.k[i]);
       const float* from = p.state + i * p.ldstate;
       for (int c = 0; c < p.columns; c += 16) {
         if (p.next_state != nullptr) __builtin_prefetch(p.next_state + i * p.ldstate + c, 0, 2);
-        Store(to + i * p.ldstate + c, Fma(ki, Load(delta + c), Mul(g, Load(from + c))));
+        Store(to + i * p.ldstate + c, Fma(ki, Load(delta + c), Mul(gi, Load(from + c))));
       }
     }
   };
@@ -172,21 +189,24 @@ void RunSingleRow(const GatedDeltaTile& p) {
   write(p.state);
 }
 
-void RunTile(const GatedDeltaTile& p) {
-  if (p.rows == 1) return RunSingleRow(p);
+template <bool kChannels>
+void RunDecay(const GatedDeltaTile& p) {
+  if (p.rows == 1) return RunSingleRow<kChannels>(p);
   switch (p.columns / 16) {
     case 1:
-      return RunRows<1>(p);
+      return RunRows<1, kChannels>(p);
     case 2:
-      return RunRows<2>(p);
+      return RunRows<2, kChannels>(p);
 #if !defined(__AVX2__) || defined(__AVX512F__)
     case 3:
-      return RunRows<3>(p);
+      return RunRows<3, kChannels>(p);
     case 4:
-      return RunRows<4>(p);
+      return RunRows<4, kChannels>(p);
 #endif
   }
 }
+
+void RunTile(const GatedDeltaTile& p) { p.channel_decay ? RunDecay<true>(p) : RunDecay<false>(p); }
 
 constexpr GatedDeltaLevel kGatedDelta = {kTileVectors * 16, RunTile};
 

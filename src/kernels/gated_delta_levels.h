@@ -17,9 +17,10 @@ struct GatedDeltaTile {
   int64_t ldqk;
   const float* v;  // [rows] at ldv, `columns` values
   int64_t ldv;
-  const float* g;  // [rows] at ldg, one value
-  const float* beta;
+  const float* g;  // [rows] at ldg, one value, or dk with channel_decay
   int64_t ldg;
+  const float* beta;  // [rows] at ldbeta, one value
+  int64_t ldbeta;
   float* out;  // [rows] at ldout, `columns` values
   int64_t ldout;
   float* state;  // [dk] at ldstate, `columns` values
@@ -28,6 +29,7 @@ struct GatedDeltaTile {
   int64_t state_offset;     // of the tile in a whole state, for taps
   const StateTap* taps;     // ascending by row
   int tap_count;
+  bool channel_decay;
   int dk;
   int rows;     // >= 1
   int columns;  // multiple of 16; at most tile_columns, or kDeltaSingleRowColumns for one row

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/conv1d.h"
@@ -57,8 +58,8 @@ class DeltaLayer : public Layer {
     ldout_ = shape.value_heads * shape.value_dim + Pick(random, 0, 3);
     const size_t n = static_cast<size_t>(rows);
     qkv_ = Random(random, n * ld_, 1.0f / std::sqrt(static_cast<float>(shape.key_dim)));
-    g_ = Random(random, n * shape.value_heads, 1.0f);
-    beta_ = g_;
+    g_ = Random(random, n * shape.decays(), 1.0f);
+    beta_ = Random(random, n * shape.value_heads, 1.0f);
     for (float& g : g_) g = ExpF(-0.1f * std::abs(g));
     for (float& b : beta_) b = SigmoidF(b);
   }
@@ -81,13 +82,12 @@ class DeltaLayer : public Layer {
         for (int i = 0; i < dk; ++i) lanes[i % 16] = std::fma(qt[i], kt[i], lanes[i % 16]);
         for (int fold = 8; fold > 0; fold /= 2)
           for (int j = 0; j < fold; ++j) lanes[j] += lanes[j + fold];
-        const float g = g_[static_cast<size_t>(t * shape_.value_heads + h)];
         const float beta = beta_[static_cast<size_t>(t * shape_.value_heads + h)];
         for (int c = 0; c < dv; ++c) {
           float* s = state.data() + static_cast<size_t>(h) * dk * dv + c;
           float a = 0, b = 0;
           for (int i = 0; i < dk; ++i) {
-            s[i * dv] = g * s[i * dv];
+            s[i * dv] = Decay(t, h, i) * s[i * dv];
             a = std::fma(kt[i], s[i * dv], a);
             b = std::fma(qt[i], s[i * dv], b);
           }
@@ -111,7 +111,7 @@ class DeltaLayer : public Layer {
           double* s = state.data() + static_cast<size_t>(h) * dk * dv + c;
           double a = 0, y = 0;
           for (int i = 0; i < dk; ++i) {
-            s[i * dv] *= g_[static_cast<size_t>(t * shape_.value_heads + h)];
+            s[i * dv] *= Decay(t, h, i);
             a += kt[i] * s[i * dv];
           }
           const double delta = beta_[static_cast<size_t>(t * shape_.value_heads + h)] *
@@ -130,6 +130,10 @@ class DeltaLayer : public Layer {
   const float* q() const { return qkv_.data(); }
   const float* k() const { return q() + shape_.key_heads * shape_.key_dim; }
   const float* v() const { return k() + shape_.key_heads * shape_.key_dim; }
+  float Decay(int t, int h, int i) const {
+    const int of_head = shape_.decay == DeltaDecay::kPerHead ? h : h * shape_.key_dim + i;
+    return g_[static_cast<size_t>(t * shape_.decays() + of_head)];
+  }
 
   GatedDeltaShape shape_;
   int ld_, ldout_;
@@ -182,9 +186,12 @@ class ConvLayer : public Layer {
 GatedDeltaShape RandomDeltaShape(std::mt19937& random) {
   const int key_heads = Pick(random, 1, 2);
   const int dims[] = {4, 12, 16, 20, 32, 64, 128};
-  return {key_heads, key_heads * Pick(random, 1, 3), dims[Pick(random, 0, 6)],
+  return {key_heads,
+          key_heads * Pick(random, 1, 3),
+          dims[Pick(random, 0, 6)],
           16 * Pick(random, 1, 9),
-          Pick(random, 0, 1) == 0 ? DeltaHeadMap::kTiled : DeltaHeadMap::kGrouped};
+          Pick(random, 0, 1) == 0 ? DeltaHeadMap::kTiled : DeltaHeadMap::kGrouped,
+          Pick(random, 0, 1) == 0 ? DeltaDecay::kPerHead : DeltaDecay::kPerKeyChannel};
 }
 
 std::vector<std::unique_ptr<Layer>> RandomLayers(std::mt19937& random, int count) {
@@ -286,8 +293,10 @@ TEST(RecurrentKernels, SequencesOfAStepDoNotTouchEachOther) {
 // x sum |k s| <= 8e-6 x 0.6), and the decay keeps old errors from growing: 1e-4 is 20 such steps.
 TEST(GatedDelta, FollowsTheRecurrenceOfThePaper) {
   std::mt19937 random(13);
-  for (DeltaHeadMap map : {DeltaHeadMap::kTiled, DeltaHeadMap::kGrouped}) {
-    const GatedDeltaShape shape = {2, 4, 128, 32, map};
+  for (const auto& [map, decay] : {std::pair{DeltaHeadMap::kTiled, DeltaDecay::kPerHead},
+                                   std::pair{DeltaHeadMap::kGrouped, DeltaDecay::kPerHead},
+                                   std::pair{DeltaHeadMap::kGrouped, DeltaDecay::kPerKeyChannel}}) {
+    const GatedDeltaShape shape = {2, 4, 128, 32, map, decay};
     const DeltaLayer layer(random, shape, 40);
     const Floats start = Random(random, layer.state_floats(), 0.1f);
     std::vector<double> exact_state(start.begin(), start.end());

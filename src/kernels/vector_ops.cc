@@ -107,11 +107,12 @@ void CopyHeads(const KernelContext& ctx, const float* x, int64_t ldx, int64_t x_
 }
 
 void DeltaGates(const KernelContext& ctx, const float* a, int64_t lda, const float* b, int64_t ldb,
-                const float* a_neg, const float* dt_bias, int rows, int heads, float* g,
+                const float* a_neg, const float* dt_bias, int rows, int decays, int heads, float* g,
                 float* beta) {
-  ForRowRanges(ctx, rows, heads, [&](int begin, int end) {
+  ForRowRanges(ctx, rows, decays, [&](int begin, int end) {
     Level(ctx).delta_gates(a + begin * lda, lda, b + begin * ldb, ldb, a_neg, dt_bias, end - begin,
-                           heads, g + int64_t{begin} * heads, beta + int64_t{begin} * heads);
+                           decays, heads, g + int64_t{begin} * decays,
+                           beta + int64_t{begin} * heads);
   });
 }
 

@@ -50,11 +50,11 @@ void SigmoidGateHeads(const KernelContext& ctx, float* x, int64_t ldx, int64_t x
 // y[r, h, i] = x[r, h, i]; gathers strided heads, x and y do not overlap.
 void CopyHeads(const KernelContext& ctx, const float* x, int64_t ldx, int64_t x_head_stride,
                int rows, int heads, int64_t n, float* y, int64_t ldy, int64_t y_head_stride);
-// g[r, h] = exp(a_neg[h] * softplus(a[r, h] + dt_bias[h])); beta[r, h] = sigmoid(b[r, h]); a_neg =
-// -exp(A_log). a [rows, lda], b [rows, ldb]; a_neg, dt_bias [heads]; g, beta [rows, heads]
-// contiguous.
+// g[r, d] = exp(a_neg[d] * softplus(a[r, d] + dt_bias[d])), d < decays; beta[r, h] = sigmoid(b[r,
+// h]); a_neg = -exp(A_log). a [rows, lda], b [rows, ldb]; a_neg, dt_bias [decays]; g [rows,
+// decays], beta [rows, heads] contiguous.
 void DeltaGates(const KernelContext& ctx, const float* a, int64_t lda, const float* b, int64_t ldb,
-                const float* a_neg, const float* dt_bias, int rows, int heads, float* g,
+                const float* a_neg, const float* dt_bias, int rows, int decays, int heads, float* g,
                 float* beta);
 
 // w[i] = Exp((min(x[i], the largest float) - max) * scale), +0 where x[i] is NaN; block_sums[b] =

@@ -91,17 +91,18 @@ void SigmoidGate(HeadsIn gates, HeadsSize size, HeadsOut xs) {
 }
 
 void DeltaGateRows(const float* a, int64_t lda, const float* b, int64_t ldb, const float* a_neg,
-                   const float* dt_bias, int rows, int heads, float* g, float* beta) {
+                   const float* dt_bias, int rows, int decays, int heads, float* g, float* beta) {
   for (int r = 0; r < rows; ++r) {
     const float* ar = a + r * lda;
     const float* br = b + r * ldb;
-    float* gr = g + int64_t{r} * heads;
+    float* gr = g + int64_t{r} * decays;
     float* betar = beta + int64_t{r} * heads;
-    ForLanes(heads, [&](auto lanes, int64_t i) {
+    ForLanes(decays, [&](auto lanes, int64_t i) {
       const F32x16 dt = Softplus(Add(lanes.load(ar + i), lanes.load(dt_bias + i)));
       lanes.store(gr + i, Exp(Mul(lanes.load(a_neg + i), dt)));
-      lanes.store(betar + i, Sigmoid(lanes.load(br + i)));
     });
+    ForLanes(heads,
+             [&](auto lanes, int64_t i) { lanes.store(betar + i, Sigmoid(lanes.load(br + i))); });
   }
 }
 

@@ -28,9 +28,9 @@ struct VectorOpsLevel {
   void (*add)(const float* y, int64_t count, float* x);
   void (*add_bias)(const float* bias, int rows, int64_t n, float* x, int64_t ldx);
   void (*sigmoid_gate)(HeadsIn gate, HeadsSize size, HeadsOut x);
-  // a, b [rows] at strides lda, ldb; g, beta [rows, heads].
+  // a, b [rows] at strides lda, ldb; g [rows, decays], beta [rows, heads].
   void (*delta_gates)(const float* a, int64_t lda, const float* b, int64_t ldb, const float* a_neg,
-                      const float* dt_bias, int rows, int heads, float* g, float* beta);
+                      const float* dt_bias, int rows, int decays, int heads, float* g, float* beta);
   void (*exp_weights)(const float* x, int64_t n, float max, float scale, float* w,
                       float* block_sums);
 };

@@ -242,12 +242,12 @@ Operation CopyHeadsOperation() {
 Operation DeltaGatesOperation() {
   return {"DeltaGates",
           [](const KernelContext& ctx, const Case& c) {
-            const int heads = static_cast<int>(c.n);
+            const int decays = static_cast<int>(c.n), heads = (decays + 1) / 2;
             Floats a_neg = c.w;
             for (float& v : a_neg) v = -std::abs(v);
-            Floats y(static_cast<size_t>(2 * c.rows * heads));
+            Floats y(static_cast<size_t>(c.rows * (decays + heads)));
             DeltaGates(ctx, c.x.data(), c.ld, c.z.data(), c.ld, a_neg.data(), c.bias.data(), c.rows,
-                       heads, y.data(), y.data() + c.rows * heads);
+                       decays, heads, y.data(), y.data() + c.rows * decays);
             return y;
           },
           [](const Case& c) {
@@ -256,7 +256,7 @@ Operation DeltaGatesOperation() {
               for (int64_t h = 0; h < c.n; ++h) {
                 const double dt = std::log1p(std::exp(c.x[r * c.ld + h] + c.bias[h]));
                 g.push_back(std::exp(-std::abs(c.w[h]) * dt));
-                beta.push_back(Sigmoid(c.z[r * c.ld + h]));
+                if (h < (c.n + 1) / 2) beta.push_back(Sigmoid(c.z[r * c.ld + h]));
               }
             }
             g.insert(g.end(), beta.begin(), beta.end());
@@ -341,7 +341,7 @@ TEST(VectorOps, ScalarFunctionsEqualALaneOfTheVectorForms) {
   for (float& v : b) v = uniform(random);
   for (CpuLevel level : SupportedCpuLevels()) {
     DeltaGates(Context(level, pool), a.data(), 1, b.data(), 1, minus_one.data(), zero.data(), 5000,
-               1, g.data(), beta.data());
+               1, 1, g.data(), beta.data());
     Floats gate_up(10000), h(5000);
     for (size_t i = 0; i < 5000; ++i) {
       gate_up[2 * i] = a[i];

@@ -120,7 +120,7 @@ void GatedDeltaLayer::Forward(const Step& step) const {
     a = apart + shape.value_heads;
   }
   DeltaGates(step.ctx, a, gates_width, b, gates_width, vectors_.a_neg.data(),
-             vectors_.dt_bias.data(), rows, shape.value_heads, g, beta);
+             vectors_.dt_bias.data(), rows, shape.decays(), shape.value_heads, g, beta);
   GatedDelta(step.ctx, shape, step.RecurrentSlices(options_.delta_offset), q, k, channels, v,
              channels, g, beta, scratch.mixed, value_width_);
 
