@@ -54,7 +54,7 @@ const char* KvTypeName(KvType type);  // "f32", "f16", "q8_0"
 struct AttentionShape {
   int heads;
   int kv_heads;
-  int head_dim;  // <= 512, any multiple of 8
+  int head_dim;  // <= 576, any multiple of 8
   float scale;
   KvType kv_type;
   int window = 0;  // keys a row sees, its own included; 0: all

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kScaleDims = 32;  // of q and K share a scale
 constexpr int kScalesMax = kHeadDimMax / kScaleDims;
-constexpr int kInt8QStride = kHeadDimMax + 64;
+constexpr int kInt8QStride = (kHeadDimMax + 127) / 64 * 64;
 constexpr int kWeightStride = kSegment + 32;
 // Rows of a register tile of q.k: with AVX2 four rows of two ymm leave room for the steps of a
 // product, 24 zmm are left with AVX-512.

@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-inline constexpr int kHeadDimMax = 512;
+inline constexpr int kHeadDimMax = 576;
 inline constexpr int kAttentionTileRowsMax =
     96;  // query rows of one tile, a row = (position, head)
 inline constexpr int kAttentionPartRowsMax = 12;  // of a tile whose segments are computed apart

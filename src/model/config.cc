@@ -11,7 +11,7 @@ constexpr int kHiddenMax = 1 << 17;
 constexpr int kFfnMax = 1 << 20;
 constexpr int kLayersMax = 1024;
 constexpr int kHeadsMax = 4096;
-constexpr int kHeadDimMax = 512;  // AttentionShape
+constexpr int kHeadDimMax = 576;  // AttentionShape
 constexpr int kVocabMax = 1 << 24;
 constexpr int kContextMax = 1 << 30;  // declared; ComputeRopeAngles bounds what is in force
 
@@ -61,7 +61,7 @@ Status ReadHeads(const ModelFile& file, std::string_view arch, DecoderConfig& co
   if (config.head_dim > kHeadDimMax || config.head_dim % 8 != 0 || value_dim != config.head_dim) {
     return Unsupported("[model] attention heads of " + std::to_string(config.head_dim) + " keys, " +
                        std::to_string(value_dim) +
-                       " values; wanted equal sizes, a multiple of 8, at most 512");
+                       " values; wanted equal sizes, a multiple of 8, at most 576");
   }
   return {};
 }
