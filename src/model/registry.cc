@@ -19,6 +19,7 @@ std::span<const Architecture* const> Architectures() {
       &kGemma3Architecture,
       &kLfm2Architecture,
       &kLfm2MoeArchitecture,
+      &kKimiLinearArchitecture,
       &kMamba2Architecture,
       &kGraniteHybridArchitecture,
       &kFalconH1Architecture,

@@ -52,6 +52,7 @@ extern const Architecture kQwen3Architecture;
 extern const Architecture kQwen3MoeArchitecture;
 extern const Architecture kLfm2Architecture;
 extern const Architecture kLfm2MoeArchitecture;
+extern const Architecture kKimiLinearArchitecture;
 extern const Architecture kMamba2Architecture;
 extern const Architecture kGraniteHybridArchitecture;
 extern const Architecture kFalconH1Architecture;

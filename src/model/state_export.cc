@@ -43,6 +43,21 @@ std::vector<StateTensor> ExportKv(int layer, const AttentionShape& shape, RopePa
   return {std::move(k), std::move(v)};
 }
 
+std::vector<StateTensor> ExportLatentKv(int layer, const AttentionShape& shape, int64_t latent,
+                                        size_t kv_offset, std::span<std::byte* const> blocks,
+                                        int64_t tokens) {
+  const std::string tag = "layer" + std::to_string(layer) + "_";
+  StateTensor k{tag + "k", {1, tokens, latent}, {}};
+  StateTensor v{tag + "v", {1, tokens, shape.head_dim - latent}, {}};
+  for (int64_t t = 0; t < tokens; ++t) {
+    const std::byte* row = blocks[t / kBlockPositions] + kv_offset;
+    const int slot = static_cast<int>(t % kBlockPositions);
+    for (int i = 0; i < shape.head_dim; ++i)
+      (i < latent ? k : v).data.push_back(StoredKey(shape, row, slot, i));
+  }
+  return {std::move(k), std::move(v)};
+}
+
 std::vector<StateTensor> ExportMamba2(int layer, const Mamba2Layer::Options& options,
                                       const std::byte* state) {
   const Mamba2Config& config = options.config;

@@ -24,6 +24,11 @@ std::vector<StateTensor> ExportKv(int layer, const AttentionShape& shape, RopePa
                                   size_t kv_offset, std::span<std::byte* const> blocks,
                                   int64_t tokens);
 
+// layerI_k [1, tokens, latent] and layerI_v [1, tokens, the rest] of latent attention's rows.
+std::vector<StateTensor> ExportLatentKv(int layer, const AttentionShape& shape, int64_t latent,
+                                        size_t kv_offset, std::span<std::byte* const> blocks,
+                                        int64_t tokens);
+
 // layerI_conv [K - 1, channels] and layerI_ssm [heads, head_dim, states].
 std::vector<StateTensor> ExportMamba2(int layer, const Mamba2Layer::Options& options,
                                       const std::byte* state);

@@ -205,6 +205,8 @@ INSTANTIATE_TEST_SUITE_P(
                       File{"gemma3", "gemma3/model.gguf", KvType::kF16},
                       File{"gemma3", "gemma3/model.gguf", KvType::kQ8_0},
                       File{"qwen3-next", "qwen3-next/model.gguf", KvType::kF16},
+                      File{"kimi-linear", "kimi-linear/model.gguf", KvType::kF16},
+                      File{"kimi-linear", "kimi-linear/model.gguf", KvType::kQ8_0},
                       File{"qwen35-a", "quant/qwen35-a/Q8_0.gguf", KvType::kF16},
                       File{"qwen35-a", "quant/qwen35-a/Q4_0.gguf", KvType::kF16},
                       File{"qwen35-a", "quant/qwen35-k256/Q4_K_M.gguf", KvType::kF16},

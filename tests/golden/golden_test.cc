@@ -152,7 +152,7 @@ TEST_P(FloatGolden, GreedyContinuations) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, FloatGolden,
                          ::testing::Combine(::testing::Values("qwen35-a", "qwen35-b", "llama-a",
                                                               "llama-b", "qwen3", "lfm2", "gemma3",
-                                                              "qwen3-next"),
+                                                              "qwen3-next", "kimi-linear"),
                                             ::testing::ValuesIn(SupportedCpuLevels())),
                          [](const auto& info) {
                            return CaseName(std::string(std::get<0>(info.param)) + "_" +

@@ -95,16 +95,16 @@ TEST_P(HfFloat, LogitsAndStates) {
   EXPECT_LE(states, kStatesMax);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, HfFloat,
-                         ::testing::Combine(::testing::Values("qwen35-a", "qwen35-b", "llama-a",
-                                                              "llama-b", "qwen3", "lfm2", "gemma3",
-                                                              "granite-h", "falcon-h1", "mamba2",
-                                                              "nemotron-h", "qwen3-next"),
-                                            ::testing::ValuesIn(SupportedCpuLevels())),
-                         [](const auto& info) {
-                           return CaseName(std::string(std::get<0>(info.param)) + "_" +
-                                           CpuLevelName(std::get<1>(info.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Fixtures, HfFloat,
+    ::testing::Combine(::testing::Values("qwen35-a", "qwen35-b", "llama-a", "llama-b", "qwen3",
+                                         "lfm2", "gemma3", "granite-h", "falcon-h1", "mamba2",
+                                         "nemotron-h", "qwen3-next", "kimi-linear"),
+                       ::testing::ValuesIn(SupportedCpuLevels())),
+    [](const auto& info) {
+      return CaseName(std::string(std::get<0>(info.param)) + "_" +
+                      CpuLevelName(std::get<1>(info.param)));
+    });
 
 // Where a directory and a GGUF file hold the same numbers in the same order, the format is no more
 // than a file format. Not so for qwen35 (order of value heads), falcon-h1 (where the multipliers
@@ -200,7 +200,8 @@ TEST_P(HfTensors, EqualThoseOfGguf) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, HfTensors,
                          ::testing::Values("llama-a", "llama-b", "qwen3", "lfm2", "gemma3",
-                                           "granite-h", "mamba2", "nemotron-h", "qwen3-next"),
+                                           "granite-h", "mamba2", "nemotron-h", "qwen3-next",
+                                           "kimi-linear"),
                          [](const auto& info) { return CaseName(info.param); });
 
 // The numbers that decide how much memory a model takes do not depend on its format.

@@ -68,7 +68,7 @@ TEST_P(ReferenceGolden, LogitsAndStatesEqualTheFixture) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, ReferenceGolden,
                          ::testing::Values("qwen35-a", "qwen35-b", "llama-a", "llama-b", "qwen3",
-                                           "lfm2", "gemma3", "qwen3-next"));
+                                           "lfm2", "gemma3", "qwen3-next", "kimi-linear"));
 
 INSTANTIATE_TEST_SUITE_P(Mamba2Fixtures, ReferenceGolden,
                          ::testing::Values("mamba2", "granite-h", "falcon-h1", "nemotron-h"));

@@ -58,6 +58,8 @@ std::vector<ModelFile> ModelFiles() {
           {"gemma3", "Q8_0", {data + "gemma3/model.gguf"}, true},
           {"qwen3next", "F16", {data + "qwen3-next/model.gguf"}},
           {"qwen3next", "Q8_0", {data + "qwen3-next/model.gguf"}, true},
+          {"kimi-linear", "F16", {data + "kimi-linear/model.gguf"}},
+          {"kimi-linear", "Q8_0", {data + "kimi-linear/model.gguf"}, true},
           {"mamba2", "F16", {data + "mamba2/model.gguf"}},
           {"mamba2", "Q8_0", {data + "mamba2/model.gguf"}, true},
           {"granitehybrid", "F16", {data + "granite-h/model.gguf"}},

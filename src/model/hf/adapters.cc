@@ -24,6 +24,7 @@ constexpr auto kAdapters = std::to_array<HfAdapter>({
     {"qwen3_next", "Qwen3NextForCausalLM", "qwen3next", BuildQwen35},
     {"lfm2", "Lfm2ForCausalLM", "lfm2", BuildLfm2},
     {"lfm2_moe", "Lfm2MoeForCausalLM", "lfm2moe", BuildLfm2},
+    {"kimi_linear", "KimiLinearForCausalLM", "kimi-linear", BuildKimiLinear},
     {"gemma3_text", "Gemma3ForCausalLM", "gemma3", BuildGemma3},
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3", BuildGemma3},
     {"mamba2", "Mamba2ForCausalLM", "mamba2", BuildMamba2},

@@ -68,6 +68,7 @@ Result<int64_t> SetGatedDeltaKeys(HfBuilder& builder);
 Status BuildFalconH1(HfBuilder& builder);
 Status BuildGemma3(HfBuilder& builder);
 Status BuildGraniteHybrid(HfBuilder& builder);
+Status BuildKimiLinear(HfBuilder& builder);
 Status BuildLfm2(HfBuilder& builder);
 Status BuildLlama(HfBuilder& builder);
 Status BuildMamba2(HfBuilder& builder);

@@ -365,6 +365,25 @@ Status HfBuilder::MapRuns(const std::string& to, std::vector<HfRun> runs,
   return AddRecipe(to, std::move(recipe));
 }
 
+Status HfBuilder::MapHeadsTransposed(const std::string& to, std::string_view from, int64_t heads,
+                                     int64_t begin, int64_t count) {
+  ASSIGN_OR_RETURN(const HfSource* source, Source(from));
+  if (IsQuantized(source->type))
+    return Misfit(source->name, WeightTypeName(source->type), "F32, F16 or BF16");
+  const int64_t d = heads < 1 ? 0 : source->rows / heads;
+  if (begin < 0 || count < 1 || d < begin + count || source->rows != heads * d) {
+    return Misfit(source->name, std::to_string(source->rows) + " rows",
+                  "at least " + std::to_string(begin + count) + " for each of " +
+                      std::to_string(heads) + " heads");
+  }
+  HfRecipe recipe;
+  recipe.type = source->type;
+  recipe.transposed = true;
+  recipe.shape = {heads, source->k, count};
+  for (int64_t h = 0; h < heads; ++h) recipe.runs.push_back({source, h * d + begin, count});
+  return AddRecipe(to, std::move(recipe));
+}
+
 void HfBuilder::MapConstant(const std::string& to, std::vector<float> values) {
   HfRecipe recipe;
   recipe.shape = {static_cast<int64_t>(values.size())};

@@ -70,6 +70,10 @@ class HfBuilder {
   Status MapSlice(const std::string& to, const std::string& from, int64_t begin, int64_t count);
   // Any gathering; all sources share type and k. Empty shape: {rows, k}, or {rows} for vectors.
   Status MapRuns(const std::string& to, std::vector<HfRun> runs, std::vector<int64_t> shape = {});
+  // Float rows [heads * d, k] of which those [begin, begin + count) of each head's d are taken, as
+  // columns: [heads, k, count].
+  Status MapHeadsTransposed(const std::string& to, std::string_view from, int64_t heads,
+                            int64_t begin, int64_t count);
   void MapConstant(const std::string& to, std::vector<float> values);
   // Tensors whose name begins with, or contains, this are not part of the text model.
   void SkipPrefix(std::string prefix) { skipped_prefixes_.push_back(std::move(prefix)); }

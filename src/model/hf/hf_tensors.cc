@@ -32,6 +32,16 @@ void CopyRows(const HfRun& run, std::byte* out) {
   std::memcpy(out, run.source->data.data() + run.begin * row_bytes, run.count * row_bytes);
 }
 
+// Rows of float types as columns: out [k, count].
+void TransposeRows(const HfRun& run, std::byte* out) {
+  const HfSource& s = *run.source;
+  const size_t row_bytes = SourceRowBytes(s), size = row_bytes / static_cast<size_t>(s.k);
+  for (int64_t i = 0; i < s.k; ++i) {
+    for (int64_t row = run.begin; row < run.begin + run.count; ++row, out += size)
+      std::memcpy(out, s.data.data() + row * row_bytes + i * size, size);
+  }
+}
+
 // Rows of affine types: each group's scale, offset and integers side by side (quant.h).
 void InterleaveRows(const HfRun& run, std::byte* out) {
   const HfSource& s = *run.source;
@@ -85,7 +95,8 @@ TensorView MakeTensor(const HfRecipe& recipe, const HfShards& shards) {
     view.bytes = std::as_bytes(std::span(recipe.constant));
     return view;
   }
-  if (recipe.value == HfValue::kAsIs && !IsQuantized(recipe.type) && IsOneStretch(recipe)) {
+  if (recipe.value == HfValue::kAsIs && !recipe.transposed && !IsQuantized(recipe.type) &&
+      IsOneStretch(recipe)) {
     const HfRun& first = recipe.runs.front();
     view.bytes =
         first.source->data.subspan(first.begin * SourceRowBytes(*first.source), recipe.bytes());
@@ -98,7 +109,11 @@ TensorView MakeTensor(const HfRecipe& recipe, const HfShards& shards) {
   } else {
     std::byte* out = copy.get();
     for (const HfRun& run : recipe.runs) {
-      IsQuantized(recipe.type) ? InterleaveRows(run, out) : CopyRows(run, out);
+      if (recipe.transposed) {
+        TransposeRows(run, out);
+      } else {
+        IsQuantized(recipe.type) ? InterleaveRows(run, out) : CopyRows(run, out);
+      }
       out += run.count * RowBytes(recipe.type, run.source->k);
     }
     CHECK(out == copy.get() + bytes);

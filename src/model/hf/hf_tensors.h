@@ -48,6 +48,7 @@ struct HfRecipe {
   std::vector<int64_t> shape;
   std::vector<HfRun> runs;
   HfValue value = HfValue::kAsIs;
+  bool transposed = false;      // each run [count, k] becomes [k, count]; float types only
   std::vector<float> constant;  // in place of runs
 
   uint64_t bytes() const;  // of the tensor as handed to the loader

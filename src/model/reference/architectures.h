@@ -19,6 +19,7 @@ Result<std::unique_ptr<ReferenceModel>> LoadFalconH1Reference(const ModelFile& f
 Result<std::unique_ptr<ReferenceModel>> LoadNemotronHReference(const ModelFile& file);
 Result<std::unique_ptr<ReferenceModel>> LoadGemma3Reference(const ModelFile& file);
 Result<std::unique_ptr<ReferenceModel>> LoadLfm2Reference(const ModelFile& file);
+Result<std::unique_ptr<ReferenceModel>> LoadKimiLinearReference(const ModelFile& file);
 
 struct Rotary {
   std::vector<double> inv_freq;  // [n / 2]
