@@ -1,6 +1,9 @@
 #include "server/admin_handler.h"
 
+#include <atomic>
 #include <exception>
+#include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -20,10 +23,37 @@ JobAnswer Failed(const Status& status) { return {"", ToApiError(status)}; }
 JobAnswer RunSafely(const std::function<JobAnswer()>& job) {
   try {
     return job();
+  } catch (const std::bad_alloc&) {  // these texts need none
+    JobAnswer answer{"", ApiError{}};
+    answer.error->http_status = 500;
+    answer.error->type = "server_error";
+    answer.error->message = "out of memory";
+    return answer;
   } catch (const std::exception& e) {
     return Failed(Internal(std::string("[server] ") + e.what()));
   }
 }
+
+// The worker makes the answer, the IO thread gives it: when told to, or at a tick.
+struct PendingAnswer {
+  explicit PendingAnswer(ApiReply r) : reply(std::move(r)) {}
+
+  void Give() {
+    if (!is_ready.exchange(false)) return;
+    try {
+      if (answer.error)
+        reply.Error(*answer.error);
+      else
+        reply.Json(200, std::move(answer.body));
+    } catch (const std::exception&) {
+      reply.http().Abort();
+    }
+  }
+
+  ApiReply reply;
+  JobAnswer answer;
+  std::atomic<bool> is_ready{false};
+};
 
 Result<Prompt> ParseAndBuild(const ServeContext& context, const std::string& body,
                              std::string* salt, std::optional<ApiError>* refused) {
@@ -51,20 +81,21 @@ JobAnswer ForNode(const std::string& id, const char* done,
 
 void AnswerFromWorker(ServeContext& context, ApiReply reply, size_t body_bytes,
                       std::function<JobAnswer()> job) {
-  auto shared = std::make_shared<ApiReply>(std::move(reply));
+  const auto pending = std::make_shared<PendingAnswer>(std::move(reply));
   HttpServer& http = context.http;
-  const bool taken =
-      context.WorkFor(body_bytes).Push([shared, job = std::move(job), &http]() mutable {
-        auto answer = std::make_shared<JobAnswer>(RunSafely(job));
-        http.Post([shared = std::move(shared), answer] {
-          if (answer->error)
-            shared->Error(*answer->error);
-          else
-            shared->Json(200, std::move(answer->body));
-        });
-      });
+  pending->reply.http().SetEvents(
+      {.gone = {}, .drained = {}, .tick = [pending] { pending->Give(); }});
+  const bool taken = context.WorkFor(body_bytes).Push([pending, job = std::move(job), &http] {
+    pending->answer = RunSafely(job);
+    pending->is_ready = true;
+    try {
+      http.Post([pending] { pending->Give(); });
+    } catch (const std::exception&) {  // no memory: the next tick gives it
+    }
+  });
   if (!taken)
-    shared->Error(ToApiError(ResourceExhausted("[server] too many requests wait to be read")));
+    pending->reply.Error(
+        ToApiError(ResourceExhausted("[server] too many requests wait to be read")));
 }
 
 JobAnswer TokenizeJob(const LoadedService& loaded, const std::string& body) {

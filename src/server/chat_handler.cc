@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <iterator>
+#include <new>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -84,14 +85,6 @@ Prepared Prepare(const ServeContext& context, Route route, const std::string& bo
   return p;
 }
 
-Prepared PrepareSafely(const ServeContext& context, Route route, const std::string& body) {
-  try {
-    return Prepare(context, route, body);
-  } catch (const std::exception& e) {
-    return Refused(ToApiError(Internal(std::string("[server] ") + e.what())));
-  }
-}
-
 // One request. Lives as long as its connection waits for the reply, or until the reply is written.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
@@ -109,6 +102,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::atomic<bool> rung{false};
   };
 
+  void Guard(const auto& step);
+  void PrepareOnWorker(const HttpRequest& http);
+  void TakePrepared();
   void OnPrepared(Prepared prepared);
   std::function<void()> Wakeup();
   void Begin();
@@ -140,6 +136,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   ReplyHead head_;
   bool gone_ = false, ended_ = false, streaming_ = false;
   std::atomic<bool> abandoned_{false};  // for the worker: nobody waits for the answer
+  Prepared prepared_;                   // the worker's until is_prepared_
+  std::atomic<bool> is_prepared_{false};
 
   GenerationRequest request_;
   std::optional<int> logprobs_;
@@ -167,27 +165,72 @@ class Generation : public std::enable_shared_from_this<Generation> {
 void Generation::Start(std::shared_ptr<HttpRequest> http) {
   const auto self = shared_from_this();
   reply_.http().SetEvents({.gone = [self] { self->OnGone(); },
-                           .drained = [self] { self->OnEvents(); },
-                           .tick = [self] { self->OnTick(); }});
-  ++context_.preparing;
+                           .drained = [self] { self->Guard([&] { self->OnEvents(); }); },
+                           .tick = [self] { self->Guard([&] { self->OnTick(); }); }});
   WorkQueue& work = context_.WorkFor(http->body.size());
-  const bool taken = work.Push([self = self, http = std::move(http)]() mutable {
-    Prepared prepared;
-    if (!self->abandoned_) prepared = PrepareSafely(self->context_, self->head_.route, http->body);
-    if (prepared.request) prepared.request->engine.share_key = std::string(GivenKey(*http));
+  std::function<void()> job = [self, http = std::move(http)]() mutable {
+    self->PrepareOnWorker(*http);
     http.reset();
+    self->is_prepared_ = true;
     HttpServer& server = self->context_.http;
-    auto result = std::make_shared<Prepared>(std::move(prepared));
-    server.Post([self = std::move(self), result] { self->OnPrepared(std::move(*result)); });
-  });
+    try {
+      server.Post([self] { self->Guard([&] { self->TakePrepared(); }); });
+    } catch (const std::exception&) {  // no memory: the next tick looks, or nobody waits
+      if (self->abandoned_ && self->is_prepared_.exchange(false)) --self->context_.preparing;
+    }
+  };
+  ++context_.preparing;
+  bool taken = false;
+  try {
+    taken = work.Push(std::move(job));
+  } catch (const std::bad_alloc&) {  // not taken
+  }
   if (taken) return;
   --context_.preparing;
   Fail(ToApiError(ResourceExhausted("[server] too many requests wait to be read")));
 }
 
-void Generation::OnPrepared(Prepared p) {
+// An exception (memory is out, most likely) fails this request and no other.
+void Generation::Guard(const auto& step) {
+  const auto self = shared_from_this();
+  try {
+    return step();
+  } catch (const std::exception&) {
+  }
+  if (stream_) stream_->Cancel();
+  try {
+    if (!ended_) return Fail(ToApiError(Internal("[server] out of memory")));
+  } catch (const std::exception&) {
+  }
+  ended_ = true;
+  Close();
+  reply_.http().Abort();
+}
+
+// Worker.
+void Generation::PrepareOnWorker(const HttpRequest& http) {
+  if (abandoned_) return;
+  try {
+    prepared_ = Prepare(context_, head_.route, http.body);
+    if (prepared_.request) prepared_.request->engine.share_key = std::string(GivenKey(http));
+  } catch (const std::bad_alloc&) {  // these texts need none
+    prepared_.request.reset();
+    prepared_.error.http_status = 500;
+    prepared_.error.type = "server_error";
+    prepared_.error.message = "out of memory";
+  } catch (const std::exception& e) {
+    prepared_ = Refused(ToApiError(Internal(std::string("[server] ") + e.what())));
+  }
+}
+
+void Generation::TakePrepared() {
+  if (!is_prepared_.exchange(false)) return;
   --context_.preparing;
   if (gone_) return;
+  OnPrepared(std::exchange(prepared_, {}));
+}
+
+void Generation::OnPrepared(Prepared p) {
   if (!p.request) return Fail(p.error);
   request_ = std::move(*p.request);
   echo_ = std::move(p.echo);
@@ -222,10 +265,14 @@ std::function<void()> Generation::Wakeup() {
   HttpServer& http = context_.http;
   return [bell, &http] {
     if (bell->rung.exchange(true)) return;
-    http.Post([bell] {
+    try {
+      http.Post([bell] {
+        bell->rung = false;
+        if (const auto g = bell->generation.lock()) g->Guard([&] { g->OnEvents(); });
+      });
+    } catch (const std::exception&) {  // no memory: the next tick looks
       bell->rung = false;
-      if (const auto generation = bell->generation.lock()) generation->OnEvents();
-    });
+    }
   };
 }
 
@@ -423,12 +470,16 @@ TokenEntry Generation::Entry(const TokenLogprob& chosen, std::optional<double> l
 void Generation::OnGone() {
   gone_ = true;
   abandoned_ = true;
+  if (is_prepared_.exchange(false)) --context_.preparing;
   if (stream_) stream_->Cancel();
   NoteFigures();
   reply_.CountGone();
 }
 
 void Generation::OnTick() {
+  // Their wakeups may have found no memory.
+  TakePrepared();
+  OnEvents();
   if (!streaming_ || ended_ || Clock::now() - last_write_ < kSilenceMax) return;
   reply_.Comment("keepalive " + std::to_string(processed_) + "/" + std::to_string(prompt_tokens_));
   last_write_ = Clock::now();

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "server/http_text.h"
@@ -46,6 +47,7 @@ class Reply : public HttpReply {
   void EndStream(bool close_connection) override;
   bool wants_more() const override;
   void SetEvents(Events events) override { events_ = std::move(events); }
+  void Abort() noexcept override;
 
   // Of the connection
   Events& events() { return events_; }
@@ -112,6 +114,8 @@ class Connection : public HttpConnection {
   void OnWritten(error_code ec, size_t count);
   void AfterReply();
   void Linger();
+  void OnTick(Clock::time_point now);
+  void Guard(const auto& step);
   void Gone();
   void ReleaseReply();
 
@@ -189,6 +193,10 @@ void Reply::EndStream(bool close_connection) {
   connection->EndReply(close_connection || !is_http_11_);
 }
 
+void Reply::Abort() noexcept {
+  if (const auto connection = connection_.lock()) connection->Close();
+}
+
 bool Reply::wants_more() const {
   const auto connection = connection_.lock();
   return connection && connection->output_bytes() < connection->shared().limits.output_bytes_max;
@@ -197,13 +205,17 @@ bool Reply::wants_more() const {
 // -- Reading
 
 void Connection::Start() {
-  BeginRequest(shared_.limits.request_time_max);
-  Read();
+  Guard([this] {
+    BeginRequest(shared_.limits.request_time_max);
+    Read();
+  });
 }
 
 void Connection::StartRefused() {
-  Refuse(503, "too many connections");
-  Read();
+  Guard([this] {
+    Refuse(503, "too many connections");
+    Read();
+  });
 }
 
 void Connection::BeginRequest(std::chrono::milliseconds patience) {
@@ -219,9 +231,10 @@ void Connection::Read() {
   if (reading_ || read_ended_ || phase_ == Phase::kClosed) return;
   if (phase_ == Phase::kReply && !drop_input_ && buffer_.size() >= kEarlyBytesMax) return;
   reading_ = true;
-  socket_.async_read_some(
-      buffer_.prepare(kReadBytes),
-      [self = Self()](error_code ec, size_t count) { self->OnRead(ec, count); });
+  socket_.async_read_some(buffer_.prepare(kReadBytes),
+                          [self = Self()](error_code ec, size_t count) {
+                            self->Guard([&] { self->OnRead(ec, count); });
+                          });
 }
 
 void Connection::OnRead(error_code ec, size_t count) {
@@ -385,9 +398,10 @@ void Connection::Flush() {
     write_deadline_ = Clock::now() + shared_.limits.write_time_max;
   }
   writing_ = true;
-  socket_.async_write_some(
-      asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
-      [self = Self()](error_code ec, size_t count) { self->OnWritten(ec, count); });
+  socket_.async_write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
+                           [self = Self()](error_code ec, size_t count) {
+                             self->Guard([&] { self->OnWritten(ec, count); });
+                           });
 }
 
 void Connection::OnWritten(error_code ec, size_t count) {
@@ -427,8 +441,10 @@ void Connection::AfterReply() {
   // Not from within the writer's call stack: what a pipelining client sent already comes next.
   asio::post(socket_.get_executor(), [self = Self()] {
     if (self->phase_ != Phase::kRequest) return;
-    self->Parse();
-    self->Read();
+    self->Guard([&] {
+      self->Parse();
+      self->Read();
+    });
   });
 }
 
@@ -473,7 +489,25 @@ void Connection::Close() {
   shared_.closed(shared_from_this());
 }
 
+// One connection's exception (memory is out, most likely) ends that connection.
+void Connection::Guard(const auto& step) {
+  const auto self = Self();
+  try {
+    return step();
+  } catch (const std::exception&) {
+  }
+  try {
+    Gone();
+  } catch (const std::exception&) {
+    Close();
+  }
+}
+
 void Connection::Tick(Clock::time_point now) {
+  Guard([&] { OnTick(now); });
+}
+
+void Connection::OnTick(Clock::time_point now) {
   if (phase_ == Phase::kClosed) return;
   if (now >= write_deadline_) return Gone();
   if (now >= read_deadline_) {

@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <csignal>
+#include <exception>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -23,7 +25,15 @@ using boost::system::error_code;
 
 constexpr auto kTick = std::chrono::milliseconds(200);
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // out of file descriptors
+constexpr auto kFailurePause = std::chrono::milliseconds(10);
 constexpr int kRefusedMax = 64;  // connections beyond the limit that still get an answer
+
+void LogFailure(const std::exception& e) noexcept {
+  try {
+    LogError(std::string("[http] a handler failed: ") + e.what());
+  } catch (...) {  // no memory for the line
+  }
+}
 
 class AsioServer : public HttpServer {
  public:
@@ -52,6 +62,7 @@ class AsioServer : public HttpServer {
   void Stop() override { io_.stop(); }
 
  private:
+  void Arm();
   void Accept();
   void OnAccept(error_code ec, tcp::socket socket);
   void WaitForSignal();
@@ -65,6 +76,7 @@ class AsioServer : public HttpServer {
   asio::steady_timer tick_timer_, accept_timer_;
   std::function<void()> on_signal_, on_tick_;
   std::set<std::shared_ptr<HttpConnection>> connections_;
+  bool accepting_ = false, ticking_ = false, awaiting_signal_ = false;  // armed
   int port_ = 0;
   bool is_loopback_ = false;
 };
@@ -93,9 +105,23 @@ Status AsioServer::Open(const std::string& host, int port) {
 
 void AsioServer::Run(HttpHandler handler) {
   shared_.handler = std::move(handler);
-  Accept();
-  Tick();
-  io_.run();
+  while (true) {
+    try {
+      Arm();
+      io_.run();
+      return;
+    } catch (const std::exception& e) {
+      LogFailure(e);
+      std::this_thread::sleep_for(kFailurePause);
+    }
+  }
+}
+
+// What must always wait for something, and does not because an exception came between.
+void AsioServer::Arm() {
+  if (!accepting_ && acceptor_.is_open()) Accept();
+  if (!ticking_) Tick();
+  if (!awaiting_signal_ && on_signal_) WaitForSignal();
 }
 
 void AsioServer::OnSignal(std::function<void()> handler) {
@@ -108,10 +134,12 @@ void AsioServer::OnSignal(std::function<void()> handler) {
 
 void AsioServer::WaitForSignal() {
   signals_.async_wait([this](error_code ec, int) {
+    awaiting_signal_ = false;
     if (ec) return;
     WaitForSignal();
     on_signal_();
   });
+  awaiting_signal_ = true;
 }
 
 void AsioServer::StopAccepting() {
@@ -126,16 +154,20 @@ void AsioServer::StopAccepting() {
 void AsioServer::Accept() {
   acceptor_.async_accept(
       [this](error_code ec, tcp::socket socket) { OnAccept(ec, std::move(socket)); });
+  accepting_ = true;
 }
 
 void AsioServer::OnAccept(error_code ec, tcp::socket socket) {
+  accepting_ = false;
   if (!acceptor_.is_open()) return;
   if (ec == asio::error::no_descriptors || ec == asio::error::no_buffer_space ||
       ec == asio::error::no_memory || ec == boost::system::errc::too_many_files_open_in_system) {
     accept_timer_.expires_after(kAcceptPause);
     accept_timer_.async_wait([this](error_code waited) {
+      accepting_ = false;
       if (!waited) Accept();
     });
+    accepting_ = true;
     return;
   }
   if (!ec) {
@@ -153,6 +185,7 @@ void AsioServer::OnAccept(error_code ec, tcp::socket socket) {
 }
 
 void AsioServer::Tick() {
+  ticking_ = false;
   const auto now = HttpConnection::Clock::now();
   const auto all = connections_;  // a tick may close
   for (const auto& connection : all) connection->Tick(now);
@@ -161,6 +194,7 @@ void AsioServer::Tick() {
   tick_timer_.async_wait([this](error_code ec) {
     if (!ec) Tick();
   });
+  ticking_ = true;
 }
 
 void AsioServer::CloseAll() {

@@ -71,6 +71,8 @@ class HttpReply {
   // With a `gone` event the end of the client's sending side counts as gone. Without one a client
   // may close its side and still read the reply. Dropped with the end of the reply.
   virtual void SetEvents(Events events) = 0;
+  // Closes the connection, whatever was sent: the reply cannot be made. Allocates nothing.
+  virtual void Abort() noexcept = 0;
 };
 
 using HttpHandler =
@@ -95,7 +97,9 @@ class HttpServer {
   // Called on the IO thread a few times a second.
   virtual void OnTick(std::function<void()> handler) = 0;
 
-  virtual void Run(HttpHandler handler) = 0;  // until Stop
+  // Until Stop. An exception of a handler (memory is out, most likely) ends its connection where it
+  // has one, and is logged; the server goes on.
+  virtual void Run(HttpHandler handler) = 0;
   virtual void Post(std::function<void()> fn) = 0;
 
   // IO thread only.

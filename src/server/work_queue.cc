@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <exception>
 #include <utility>
 
 namespace cairn {
@@ -51,7 +52,10 @@ void WorkQueue::Main() {
       job = std::move(jobs_.front());
       jobs_.pop_front();
     }
-    job();
+    try {
+      job();
+    } catch (const std::exception&) {  // whoever waits is told by its own job
+    }
     job = nullptr;
     job_count_.fetch_sub(1, std::memory_order_relaxed);
   }

@@ -20,7 +20,8 @@ class WorkQueue {
   // Waits for the job that runs; drops those that wait. Push takes none from now on.
   void Close();
 
-  // False: full, and the job was not taken. Jobs run one after the other and must not throw.
+  // False: full, and the job was not taken. Jobs run one after the other and should not
+  // throw: nobody hears of it.
   [[nodiscard]] bool Push(std::function<void()> job);
   size_t job_count() const {
     return job_count_.load(std::memory_order_relaxed);

@@ -1,9 +1,11 @@
 """Faults: what the client saw, what the server did. The last test prints the table; CAIRN_FAULT_TABLE=FILE writes it too."""
+import http.client
 import json
 import os
 import resource
 import signal
 import socket
+import threading
 import time
 import unittest
 
@@ -181,6 +183,37 @@ class Faults(unittest.TestCase):
             self.assertIsNone(server.process.poll())
             self.healthy(server)
         row("no more memory from the system", "an answer from what there is, or an error", "goes on, nothing is left over")
+
+    def test_out_of_memory_for_many(self):
+        """Whole replies, streams and other routes at once, and no page more than the server has: it lives, nobody hangs."""
+        prompt = {"prompt": "word " * 3000, "max_tokens": 20}
+        stream = {"prompt": "a b c " * 100, "max_tokens": 60, "ignore_eos": True, "stream": True}
+        asked = [(COMPLETIONS, prompt), ("/tokenize", {"content": "word " * 200000}), (COMPLETIONS, stream)]
+        with Server("--prompt-cache-bytes", "0") as server:
+            pid, hung = server.process.pid, []
+            self.assertEqual(server.post(COMPLETIONS, SHORT).status, 200)
+
+            def ask(path, body):
+                try:
+                    server.post(path, body, seconds=60)
+                except TimeoutError:
+                    hung.append(path)
+                except (OSError, http.client.HTTPException):
+                    pass  # closed
+
+            with open(f"/proc/{pid}/statm", encoding="ascii") as f:
+                size = int(f.read().split()[0]) * resource.getpagesize()
+            before = resource.prlimit(pid, resource.RLIMIT_AS)
+            resource.prlimit(pid, resource.RLIMIT_AS, (size, before[1]))
+            threads = [threading.Thread(target=ask, args=asked[i % 3]) for i in range(9)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            resource.prlimit(pid, resource.RLIMIT_AS, before)
+            self.assertIsNone(server.process.poll())
+            self.assertEqual(hung, [])
+            self.healthy(server)
 
     def test_an_engine_exception(self):
         with Server(env={"CAIRN_TEST_FAULT": "step:30"}) as server:
