@@ -118,15 +118,14 @@ TEST_P(SteadyStep, LogitsOfHiddenRowsComeInPieces) {
   EXPECT_EQ(std::memcmp(in_pieces.data(), at_once.data(), at_once.size() * sizeof(float)), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, SteadyStep,
-                         ::testing::Values(File{"qwen35-a/model.gguf"}, File{"llama-b/model.gguf"},
-                                           File{"quant/qwen35-k256/Q4_K_M.gguf"},
-                                           File{"quant/llama-a/Q8_0.gguf"},
-                                           File{"qwen35-b/model.gguf", KvType::kQ8_0},
-                                           File{"llama-b/model.gguf", KvType::kQ8_0},
-                                           File{"mamba2/model.gguf"}, File{"granite-h/model.gguf"},
-                                           File{"falcon-h1/model.gguf"},
-                                           File{"nemotron-h/model.gguf"}));
+INSTANTIATE_TEST_SUITE_P(
+    Files, SteadyStep,
+    ::testing::Values(File{"qwen35-a/model.gguf"}, File{"llama-b/model.gguf"},
+                      File{"quant/qwen35-k256/Q4_K_M.gguf"}, File{"quant/llama-a/Q8_0.gguf"},
+                      File{"qwen35-b/model.gguf", KvType::kQ8_0},
+                      File{"llama-b/model.gguf", KvType::kQ8_0}, File{"mamba2/model.gguf"},
+                      File{"granite-h/model.gguf"}, File{"falcon-h1/model.gguf"},
+                      File{"nemotron-h/model.gguf"}, File{"kimi-linear/model.gguf"}));
 
 }  // namespace
 }  // namespace cairn

@@ -220,6 +220,48 @@ Maker Qwen35Moe() {
   return m;
 }
 
+void KimiDelta(Maker& m, const std::string& p, int d) {
+  for (const std::string part : {"q", "k", "v"}) {
+    m.Matrix(p + "attn_" + part + ".weight", kHeads * d, kHidden);
+    m.Matrix(p + "ssm_conv1d_" + part + ".weight", kHeads * d, 3);
+  }
+  for (const std::string part : {"f", "g"}) {
+    m.Matrix(p + "ssm_" + part + "_a.weight", d, kHidden);
+    m.Matrix(p + "ssm_" + part + "_b.weight", kHeads * d, d);
+  }
+  m.Matrix(p + "ssm_beta.weight", kHeads, kHidden);
+  m.Vector(p + "ssm_a", kHeads, -1, 0.2f).Vector(p + "ssm_dt.bias", kHeads * d, 0, 1);
+  m.Norm(p + "ssm_norm.weight", d).Matrix(p + "attn_output.weight", kHidden, kHeads * d);
+}
+
+// No experts; rows of latent attention as given (the published model's are 512 + 64), and keys of a
+// head wider than its values.
+Maker KimiLinear(int latent, int shared) {
+  constexpr int kDelta = 48, kKey = 24, kValue = 12;
+  Maker m("kimi-linear", 13);
+  m.I32s("attention.head_count_kv", {0, 1, 0, 0, 1}).U32("attention.kv_lora_rank", latent);
+  m.U32("attention.key_length", latent + shared).U32("attention.value_length", kValue);
+  m.U32("attention.key_length_mla", kKey + shared).U32("attention.value_length_mla", kValue);
+  m.U32("kda.head_dim", kDelta).U32("ssm.conv_kernel", 3);
+  m.Norm("output_norm.weight", kHidden);
+  for (int i = 0; i < kLayers; ++i) {
+    const std::string p = Prefix(i);
+    m.Norm(p + "attn_norm.weight", kHidden).Norm(p + "ffn_norm.weight", kHidden);
+    m.Ffn(p, "", kFfn);
+    if (i != 1 && i != 4) {
+      KimiDelta(m, p, kDelta);
+      continue;
+    }
+    m.Matrix(p + "attn_q.weight", kHeads * (kKey + shared), kHidden);
+    m.Matrix(p + "attn_kv_a_mqa.weight", latent + shared, kHidden);
+    m.Norm(p + "attn_kv_a_norm.weight", latent);
+    m.Experts(p + "attn_k_b.weight", kHeads, latent, kKey);
+    m.Experts(p + "attn_v_b.weight", kHeads, kValue, latent);
+    m.Matrix(p + "attn_output.weight", kHidden, kHeads * kValue);
+  }
+  return m;
+}
+
 struct Case {
   std::string name;
   std::function<Maker()> make;
@@ -237,6 +279,8 @@ std::vector<Case> Cases() {
           {"qwen3moe", [] { return Family("qwen3moe", false, true, true, false); }},
           {"lfm2moe", Lfm2Moe, false},
           {"qwen35moe", Qwen35Moe, false},
+          {"kimi_linear_wide", [] { return KimiLinear(512, 64); }, false},
+          {"kimi_linear_narrow", [] { return KimiLinear(16, 8); }, false},
           {"linear", [] { return Rope("linear"); }},
           {"yarn", [] { return Rope("yarn"); }},
           {"longrope", [] { return LongRope(1.2f); }}};
@@ -316,6 +360,19 @@ TEST_P(RandomFiles, EqualTheReferenceOnEveryLevel) {
 
 INSTANTIATE_TEST_SUITE_P(Files, RandomFiles, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(KimiLinear, RowsThatTheAttentionKernelDoesNotTakeAreRefused) {
+  for (const auto& [latent, shared] : {std::pair{520, 64}, {512, 60}}) {
+    const std::vector<std::byte> bytes = KimiLinear(latent, shared).Bytes();
+    const auto file = GgufFile::FromBytes(bytes);
+    ASSERT_TRUE(file.ok());
+    const auto model =
+        LoadModel(*file, {.kv_type = KvType::kF32, .context_length = {}, .progress = {}});
+    ASSERT_FALSE(model.ok());
+    EXPECT_EQ(model.status().code(), StatusCode::kUnsupported);
+    EXPECT_NE(model.status().ToString().find("at most 576"), std::string::npos);
+  }
+}
 
 // Within the original context LongRoPE takes its short factors, beyond it the long ones.
 TEST(LongRope, TheContextInForceChoosesTheFactors) {

@@ -282,7 +282,7 @@ TEST(Mamba2Files, NemotronWithExpertsIsItsReference) {
 // most on the Q8_0 fixtures of other architectures; with the same factors (1.6, 4) as there:
 TEST(Mamba2Files, QuantisedCopiesAreNearTheirReference) {
   constexpr double kKlMean = 1.6 * 8.6e-3, kKlMax = 4 * 7.7e-2;
-  for (const char* name : {"mamba2", "granite-h", "falcon-h1", "nemotron-h"}) {
+  for (const char* name : {"mamba2", "granite-h", "falcon-h1", "nemotron-h", "kimi-linear"}) {
     const std::vector<std::byte> bytes = testing::QuantisedCopy(OpenFixture(name));
     const auto file = GgufFile::FromBytes(bytes);
     ASSERT_TRUE(file.ok()) << file.status().ToString();
