@@ -28,6 +28,13 @@ uint64_t PoolBudget(const EngineOptions& o, uint64_t fixed_bytes) {
   return o.memory_budget > fixed ? o.memory_budget - fixed : 0;
 }
 
+// The cache never has more than the budget leaves; its pins are a share of that, or they could
+// leave no room for any sequence.
+CacheOptions WithinBudget(CacheOptions o, uint64_t pool_budget) {
+  o.bytes_max = std::min(o.bytes_max, pool_budget);
+  return o;
+}
+
 }  // namespace
 
 EngineCore::EngineCore(const Model& model, const EngineOptions& options,
@@ -41,11 +48,11 @@ EngineCore::EngineCore(const Model& model, const EngineOptions& options,
       context_{options.cpu_level, &pool_},
       blocks_(model.layout()),
       states_(model.layout()),
-      tree_(model.layout(), WithReplayCost(options.cache, model)),
       workspace_(
           model.CreateWorkspace(options.step_rows_max, options.logit_rows_max, options.threads)),
       scratch_bytes_(workspace_->bytes() + LogitBytes(options, vocab_size_)),
       pool_budget_(PoolBudget(options, model.info().weight_bytes + scratch_bytes_)),
+      tree_(model.layout(), WithReplayCost(WithinBudget(options.cache, pool_budget_), model)),
       // Touched now, so that resident memory is what the ledger says.
       logits_(new float[Count(options.logit_rows_max) * static_cast<size_t>(vocab_size_)]()) {
   const size_t slots = Count(options.decode_concurrency);
@@ -259,7 +266,7 @@ void EngineCore::CheckInvariants() const {
   CHECK(states_.held() == tree_.checkpoint_count() + live_states);
   if (live_states == 0) CHECK(live_bytes() == 0);
   if (options_.cache.enabled())
-    CHECK(tree_.bytes() + tree_.reserved_bytes() <= options_.cache.bytes_max);
+    CHECK(tree_.bytes() + tree_.reserved_bytes() <= tree_.options().bytes_max);
 }
 
 }  // namespace cairn

@@ -148,10 +148,10 @@ class EngineCore {
   const KernelContext context_;
   BlockPool blocks_;
   StatePool states_;
-  PrefixTree tree_;
   std::unique_ptr<Workspace> workspace_;
   const uint64_t scratch_bytes_;
   const uint64_t pool_budget_;
+  PrefixTree tree_;
   CostModel cost_;
   FairShare share_;
 

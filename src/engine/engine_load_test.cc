@@ -219,6 +219,21 @@ TEST_P(EngineLoadTest, ATightBudgetEvictsThenPreemptsAndChangesNoAnswer) {
   EXPECT_GT(d.stats().preemptions, 0u);
 }
 
+// The cache may have more bytes than the budget leaves; pins must not take what sequences need.
+TEST_P(EngineLoadTest, PinsLeaveRoomForSequencesUnderATightBudget) {
+  EngineOptions options = Options();
+  {
+    CoreDriver probe(Model(), options);
+    options.memory_budget =
+        probe.stats().scratch_bytes + 40 * probe.core().block_pool().resident_block_bytes();
+  }
+  CoreDriver d(Model(), options);
+  const PrefixTree& tree = d.core().tree();
+  ASSERT_LT(d.core().pool_budget(), options.cache.bytes_max);
+  EXPECT_EQ(tree.options().bytes_max, d.core().pool_budget());
+  EXPECT_LE(tree.pinned_bytes_max(), d.core().pool_budget() / 2);
+}
+
 TEST_P(EngineLoadTest, WhatCanNeverFitIsRefusedWithTheNumbers) {
   EngineOptions options = Options();
   {
