@@ -1,6 +1,7 @@
 #include "model/layers/latent_attention_layer.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/matmul_grouped.h"
 #include "kernels/vector_ops.h"
@@ -78,7 +79,10 @@ void LatentAttentionLayer::Forward(const Step& step) const {
 
   const auto slices = step.AttentionSlices(options_.kv_offset);
   float* attended = scratch.mixed;  // [rows, heads, row]
-  StoreKv(ctx, shape, slices, kv, width, kv, width);
+  float* value = scratch.mixed;     // [rows, row]: the latent, then zeros
+  std::memset(value, 0, static_cast<size_t>(rows) * row * sizeof(float));
+  CopyHeads(ctx, kv, width, row, rows, 1, s.latent, value, row, row);
+  StoreKv(ctx, shape, slices, kv, width, value, row);
   Attend(ctx, shape, slices, query, query_width, attended, query_width, scratch.attention);
 
   float* latents = scratch.routed;  // [heads, rows, latent]

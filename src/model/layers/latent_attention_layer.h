@@ -8,7 +8,8 @@
 //   q' = W_kb^T q_own | q_shared;  o' = attend(q', rows, rows);  o = W_vb o'[latent]
 //
 // The store keeps the row twice, as key and as value: the attention kernel wants them of one size
-// and in different orders.
+// and in different orders. A value has zeros in the shared channels, which nobody reads, so that
+// they do not widen the scale of an int8 row.
 //
 // Threads: immutable after Load.
 #pragma once
