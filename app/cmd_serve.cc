@@ -39,6 +39,7 @@ constexpr size_t kKeysMax = 1024;
 constexpr size_t kKeyFileBytesMax = size_t{8} << 20;
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
 constexpr rlim_t kFilesWanted = 4096;
+constexpr uint64_t kProcessGrowth = uint64_t{4} << 20;
 // After CancelAll: for the last words to reach their readers.
 constexpr auto kLastWords = std::chrono::seconds(3);
 
@@ -132,11 +133,16 @@ Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options,
   ASSIGN_OR_RETURN(LoadedModel loaded,
                    LoadModelFile(flags.model, {flags.sampling.chat_template,
                                                flags.sampling.chat_template_args}));
+  if (loaded.template_source.empty())
+    LogWarning(
+        "[template] the model has no chat template: chats are written as ChatML; "
+        "--chat-template names another");
   AddTextOptions(loaded, options);
   options.faults = PlantedFaults();
-  // What the process holds beside the weights counts against --memory-budget as it is now.
+  // What the process holds beside the weights counts against --memory-budget as it is now, and what
+  // connections, requests and the allocator will add.
   const uint64_t resident = ResidentBytes(), weights = loaded.model->info().weight_bytes;
-  options.other_bytes = resident > weights ? resident - weights : 0;
+  options.other_bytes = (resident > weights ? resident - weights : 0) + kProcessGrowth;
   LoadedService service;
   ASSIGN_OR_RETURN(service.engine, Engine::Create(loaded.model, options, observer));
   const ModelInfo& info = loaded.model->info();

@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 
@@ -13,6 +12,7 @@
 #include "gguf_tokenizer.h"
 #include "model/load.h"
 #include "model/open_model.h"
+#include "text_file.h"
 
 namespace cairn {
 namespace {
@@ -35,15 +35,9 @@ Result<std::string> TemplateSource(const ModelFile& file, const std::string& fla
   std::string source;
   std::error_code ec;
   if (!flag.empty() && flag.find('{') == std::string::npos) {
-    std::ifstream in(flag, std::ios::binary);
-    if (!in)
+    if (!std::filesystem::is_regular_file(flag, ec))
       return NotFound("[template] --chat-template " + flag + ": neither a file nor a template");
-    if (std::filesystem::file_size(flag, ec) > kTemplateBytesMax) {
-      return InvalidArgument("[template] " + flag + ": more than " + FormatSize(kTemplateBytesMax));
-    }
-    std::stringstream text;
-    text << in.rdbuf();
-    source = text.str();
+    ASSIGN_OR_RETURN(source, ReadTextFile("--chat-template", flag, kTemplateBytesMax));
   } else if (!flag.empty()) {
     source = flag;
   } else if (file.text() != nullptr) {

@@ -103,7 +103,8 @@ void ApiServer::Serve(LoadedService service) {
 
 void ApiServer::Handle(std::shared_ptr<HttpRequest> request, std::shared_ptr<HttpReply> http) {
   std::string& path = request->path;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  // Not where an id left empty would name everything: DELETE /v1/cache/ is not DELETE /v1/cache.
+  while (path.size() > 1 && path.back() == '/' && request->method != "DELETE") path.pop_back();
   const std::string method = request->method == "HEAD" ? "GET" : request->method;
   const Entry* found = nullptr;
   const char* route = "other";

@@ -83,6 +83,7 @@ class Cache(unittest.TestCase):
         self.assertEqual(self.server.request("DELETE", f"/v1/cache/{last}").status, 200)
         self.assertEqual(self.server.request("DELETE", f"/v1/cache/{last}").status, 404)
         self.assertEqual(self.server.request("DELETE", "/v1/cache/x").status, 404)
+        self.assertEqual(self.server.request("DELETE", "/v1/cache/").status, 404)  # an empty id is not everything
         self.assertEqual(self.server.request("DELETE", "/v1/cache").status, 200)
         self.assertEqual(self.server.get("/v1/cache").json["nodes"], [])
         self.assertEqual(self.server.metrics()['cairn_cache_bytes{tier="memory"}'], 0)

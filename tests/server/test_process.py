@@ -1,5 +1,8 @@
 """The process: flags, keys, signals, health, metrics."""
+import json
 import os
+import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -43,6 +46,7 @@ class Flags(unittest.TestCase):
                      ["--temp", "nan"], ["--drain-seconds", "nan"], ["--host", "", "--port", "0"],
                      ["--chat-template", "{% for %}", "--port", "0"],
                      ["--api-key-file", "/dev/zero"], ["--config", "/dev/zero"], ["--chat-template", "/dev/zero", "--port", "0"],
+                     ["--chat-template", folder, "--port", "0"],
                      ["--api-key-file", folder], ["--config", folder], ["--max-body-bytes", "0"],
                      ["--log-format", "xml"], ["--model", split, "--port", "0"]]
             for flags in cases:
@@ -51,6 +55,23 @@ class Flags(unittest.TestCase):
                     self.assertEqual(status, 2, text)
                     lines = [line for line in text.splitlines() if not line.startswith("[2")]  # log lines apart
                     self.assertEqual(len(lines), 1, text)
+
+    def test_a_model_without_a_template(self):
+        golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "data" / "qwen3" / "hf"
+        with tempfile.TemporaryDirectory() as folder:
+            for path in golden.iterdir():
+                if path.name != "tokenizer_config.json" and not path.name.startswith("chat_template"):
+                    shutil.copy(path, folder)
+            config = json.loads((golden / "tokenizer_config.json").read_text(encoding="utf-8"))
+            config.pop("chat_template", None)
+            pathlib.Path(folder, "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+            with Server("--model", folder) as server:
+                self.assertIn("no chat template: chats are written as ChatML", server.text())
+                rendered = server.post("/apply-template", {"messages": [{"role": "user", "content": "x"}]}).json["prompt"]
+                self.assertEqual(rendered, "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n")
+                self.assertEqual(server.chat("x").status, 200)
+            with Server("--model", folder, "--chat-template", "{{ messages[0].content }}") as server:
+                self.assertNotIn("ChatML", server.text())
 
     def test_port_in_use(self):
         with socket.socket() as taken:
