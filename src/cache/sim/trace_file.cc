@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <unordered_map>
@@ -201,6 +202,9 @@ void FindOutputs(std::vector<Line>& lines) {
 }  // namespace
 
 Result<Trace> ReadTraceFile(const std::string& path) {
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(path, ec))  // not a directory, nor a device without end
+    return NotFound("[trace] " + path + ": no file");
   std::ifstream in(path);
   if (!in) return NotFound("[trace] " + path + ": cannot be read");
   std::vector<Line> lines;
