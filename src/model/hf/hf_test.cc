@@ -315,6 +315,7 @@ TEST(HfBroken, TensorsFillTheFileWithoutGapOrOverlap) {
 // Every header cut short, and every byte of it changed to something else, is opened or refused.
 TEST(HfBroken, DamagedHeadersNeverCrash) {
   const std::string file = ReadAll(kData + "mamba2/hf/model.safetensors");
+  ASSERT_GT(file.size(), 8u);
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
   for (uint64_t at = 0; at < length + 8; at += 3) {
