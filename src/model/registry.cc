@@ -6,24 +6,12 @@ namespace cairn {
 
 std::span<const Architecture* const> Architectures() {
   static constexpr auto kAll = std::to_array<const Architecture*>({
-      &kQwen35Architecture,
-      &kQwen35MoeArchitecture,
-      &kQwen3NextArchitecture,
-      &kLlamaArchitecture,
-      &kMistral3Architecture,
-      &kSmolLm3Architecture,
-      &kQwen2Architecture,
-      &kQwen2MoeArchitecture,
-      &kQwen3Architecture,
-      &kQwen3MoeArchitecture,
-      &kGemma3Architecture,
-      &kLfm2Architecture,
-      &kLfm2MoeArchitecture,
-      &kKimiLinearArchitecture,
-      &kMamba2Architecture,
-      &kGraniteHybridArchitecture,
-      &kFalconH1Architecture,
-      &kNemotronHArchitecture,
+      &kQwen35Architecture,        &kQwen35MoeArchitecture,  &kQwen3NextArchitecture,
+      &kLlamaArchitecture,         &kMistral3Architecture,   &kSmolLm3Architecture,
+      &kQwen2Architecture,         &kQwen2MoeArchitecture,   &kQwen3Architecture,
+      &kQwen3MoeArchitecture,      &kGemma3Architecture,     &kLfm2Architecture,
+      &kLfm2MoeArchitecture,       &kKimiLinearArchitecture, &kMamba2Architecture,
+      &kGraniteHybridArchitecture, &kFalconH1Architecture,   &kNemotronHArchitecture,
       &kNemotronHMoeArchitecture,
   });
   return kAll;
