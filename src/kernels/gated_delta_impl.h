@@ -33,17 +33,12 @@ CAIRN_SIMD Columns<kVectors> ZeroColumns() {
   return c;
 }
 
-// g of key channel i: of the head, read once, or its own.
+// g of key channel i: of the head, or its own. One load either way: a vector kept over the loop
+// goes through the stack with AVX2, in halves that no load of the whole can be forwarded from.
 template <bool kChannels>
-class Decay {
- public:
-  CAIRN_SIMD explicit Decay(const float* g) : g_(g), head_(Set(*g)) {}
-  CAIRN_SIMD F32x16 At(int i) const { return kChannels ? Set(g_[i]) : head_; }
-
- private:
-  const float* g_;
-  F32x16 head_;
-};
+CAIRN_SIMD F32x16 Decay(const float* g, int i) {
+  return Set(g[kChannels ? i : 0]);
+}
 
 // delta and out of row t, columns from `column` on, from its a and b.
 template <int kVectors>
@@ -69,11 +64,11 @@ CAIRN_SIMD Columns<kVectors> PassRow(const GatedDeltaTile& p, int t, const Colum
   const float* q = p.q + t * p.ldqk;
   const float* k = p.k + t * p.ldqk;
   const float* k_last = k - p.ldqk;
-  const Decay<kChannels> g(p.g + t * p.ldg);
+  const float* g = p.g + t * p.ldg;
   Columns<kVectors> a = ZeroColumns<kVectors>();
   Columns<kVectors> b = a;
   for (int i = 0; i < p.dk; ++i) {
-    const F32x16 gi = g.At(i);
+    const F32x16 gi = Decay<kChannels>(g, i);
     const F32x16 ki = Set(k[i]);
     const F32x16 qi = Set(q[i]);
     const F32x16 k_last_i = kFirst ? ki : Set(k_last[i]);
@@ -141,12 +136,12 @@ void RunRows(const GatedDeltaTile& p) {
 // delta of 16 kVectors columns of a single row, from `column` on; writes their out.
 template <int kVectors, bool kChannels>
 CAIRN_SIMD void FirstPass(const GatedDeltaTile& p, int column, float qk, float* delta) {
-  const Decay<kChannels> g(p.g);
+  const float* g = p.g;
   Columns<kVectors> a = ZeroColumns<kVectors>();
   Columns<kVectors> b = a;
   const float* from = p.state + column;
   for (int i = 0; i < p.dk; ++i) {
-    const F32x16 gi = g.At(i);
+    const F32x16 gi = Decay<kChannels>(g, i);
     const F32x16 ki = Set(p.k[i]);
     const F32x16 qi = Set(p.q[i]);
 #pragma GCC unroll 8
@@ -173,10 +168,10 @@ void RunSingleRow(const GatedDeltaTile& p) {
     FirstPass<kSingleRowVectors, kChannels>(p, column, qk, delta);
   for (; column < p.columns; column += 16) FirstPass<1, kChannels>(p, column, qk, delta);
 
-  const Decay<kChannels> g(p.g);
+  const float* g = p.g;
   const auto write = [&](float* to) {
     for (int i = 0; i < p.dk; ++i) {
-      const F32x16 gi = g.At(i);
+      const F32x16 gi = Decay<kChannels>(g, i);
       const F32x16 ki = Set(p.k[i]);
       const float* from = p.state + i * p.ldstate;
       for (int c = 0; c < p.columns; c += 16) {
