@@ -74,20 +74,10 @@ class FalconH1Model final : public DecoderModel {
 };
 
 Result<ModelPlan> Plan(const FalconH1Config& config, KvType kv_type) {
-  ModelPlan plan;
-  plan.decoder = config.decoder;
-  const int layers = config.decoder.layer_count;
-  plan.attention_layers = layers;
-  plan.recurrent_layers = layers;
-  const size_t kv_bytes = config.decoder.attention_shape(kv_type).layer_bytes() / kBlockPositions;
-  std::vector<StatePart> parts;
-  for (int i = 0; i < layers; ++i) {
-    parts.push_back({i, FullKv{kv_bytes}});
-    config.mixer.AddParts(i, parts);
-  }
-  ASSIGN_OR_RETURN(plan.layout, StateLayout::Create(std::move(parts),
-                                                    config.decoder.hidden_size * sizeof(float)));
-  return plan;
+  return PlanLayers(config.decoder, [&](int layer, std::vector<StatePart>& parts) {
+    parts.push_back({layer, FullKvOf(config.decoder, kv_type)});
+    config.mixer.AddParts(layer, parts);
+  });
 }
 
 Result<std::unique_ptr<Model>> FalconH1Model::Load(const ModelFile& file, Weights& weights,

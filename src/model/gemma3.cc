@@ -66,22 +66,13 @@ class Gemma3Model final : public DecoderModel {
 
 // One part a layer, in order.
 Result<ModelPlan> Plan(const Gemma3Config& config, KvType kv_type) {
-  ModelPlan plan;
-  plan.decoder = config.decoder;
-  std::vector<StatePart> parts;
-  for (int i = 0; i < config.decoder.layer_count; ++i) {
-    const AttentionShape shape = config.shape(i, kv_type);
-    if (config.IsGlobal(i)) {
-      parts.push_back({i, FullKv{shape.layer_bytes() / kBlockPositions}});
-      ++plan.attention_layers;
+  return PlanLayers(config.decoder, [&](int layer, std::vector<StatePart>& parts) {
+    if (config.IsGlobal(layer)) {
+      parts.push_back({layer, FullKvOf(config.decoder, kv_type)});
     } else {
-      parts.push_back({i, WindowPart(shape)});
-      ++plan.recurrent_layers;
+      parts.push_back({layer, WindowPart(config.shape(layer, kv_type))});
     }
-  }
-  ASSIGN_OR_RETURN(plan.layout, StateLayout::Create(std::move(parts),
-                                                    config.decoder.hidden_size * sizeof(float)));
-  return plan;
+  });
 }
 
 Result<std::unique_ptr<Model>> Gemma3Model::Load(const ModelFile& file, Weights& weights,
@@ -112,9 +103,8 @@ Result<Gemma3Layer> Gemma3Model::LoadLayer(Weights& weights, const Gemma3Config&
       .shape = config.shape(index, options.kv_type),
       .kv_offset = global ? layout().kv_offset(index) : layout().state_offset(index),
       .positions = global ? Positions::kRotary : Positions::kLocalRotary};
-  AttentionLayer::HeadNorms norms{.q = {}, .k = {}, .eps = c.norm_eps};
-  ASSIGN_OR_RETURN(norms.q, weights.Vector(prefix + "attn_q_norm.weight", c.head_dim));
-  ASSIGN_OR_RETURN(norms.k, weights.Vector(prefix + "attn_k_norm.weight", c.head_dim));
+  ASSIGN_OR_RETURN(AttentionLayer::HeadNorms norms,
+                   AttentionLayer::LoadHeadNorms(weights, prefix, c.head_dim, c.norm_eps));
   ASSIGN_OR_RETURN(auto attention_norm, weights.Vector(prefix + "attn_norm.weight", c.hidden_size));
   ASSIGN_OR_RETURN(auto post_attention_norm,
                    weights.Vector(prefix + "post_attention_norm.weight", c.hidden_size));

@@ -10,9 +10,8 @@
 #include "model/decoder_model.h"
 #include "model/granite_hybrid_config.h"
 #include "model/layers/attention_layer.h"
+#include "model/layers/ffn.h"
 #include "model/layers/mamba2_layer.h"
-#include "model/layers/moe_ffn.h"
-#include "model/layers/swiglu_ffn.h"
 #include "model/reference/architectures.h"
 #include "model/registry.h"
 #include "model/state_export.h"
@@ -24,7 +23,6 @@ namespace {
 constexpr RopePairs kPairs = RopePairs::kInterleaved;
 
 using Mixer = std::variant<AttentionLayer, Mamba2Layer>;
-using Ffn = std::variant<SwiGluFfn, MoeFfn>;
 
 struct Layer {
   std::vector<float> mixer_norm;  // [hidden]
@@ -61,29 +59,20 @@ class GraniteHybridModel final : public DecoderModel {
         config_(std::move(config)) {}
   Result<Layer> LoadLayer(Weights& weights, int index, int& next_part);
   Result<Mixer> LoadMixer(Weights& weights, int index, int& next_part);
-  Result<Ffn> LoadFfn(Weights& weights, const std::string& prefix);
 
   const GraniteHybridConfig config_;
   std::vector<Layer> layers_;
 };
 
 Result<ModelPlan> Plan(const GraniteHybridConfig& config, KvType kv_type) {
-  ModelPlan plan;
-  plan.decoder = config.decoder;
-  const size_t kv_bytes = config.decoder.attention_shape(kv_type).layer_bytes() / kBlockPositions;
-  std::vector<StatePart> parts;  // in the order LoadMixer takes them
-  for (int i = 0; i < config.decoder.layer_count; ++i) {
-    if (config.IsAttention(i)) {
-      parts.push_back({i, FullKv{kv_bytes}});
-      ++plan.attention_layers;
+  return PlanLayers(config.decoder, [&](int layer, std::vector<StatePart>& parts) {
+    // In the order LoadMixer takes them.
+    if (config.IsAttention(layer)) {
+      parts.push_back({layer, FullKvOf(config.decoder, kv_type)});
     } else {
-      config.mixer.AddParts(i, parts);
-      ++plan.recurrent_layers;
+      config.mixer.AddParts(layer, parts);
     }
-  }
-  ASSIGN_OR_RETURN(plan.layout, StateLayout::Create(std::move(parts),
-                                                    config.decoder.hidden_size * sizeof(float)));
-  return plan;
+  });
 }
 
 Result<std::unique_ptr<Model>> GraniteHybridModel::Load(const ModelFile& file, Weights& weights,
@@ -113,7 +102,7 @@ Result<Layer> GraniteHybridModel::LoadLayer(Weights& weights, int index, int& ne
   ASSIGN_OR_RETURN(auto mixer_norm, weights.Vector(prefix + "attn_norm.weight", hidden));
   ASSIGN_OR_RETURN(Mixer mixer, LoadMixer(weights, index, next_part));
   ASSIGN_OR_RETURN(auto ffn_norm, weights.Vector(prefix + "ffn_norm.weight", hidden));
-  ASSIGN_OR_RETURN(Ffn ffn, LoadFfn(weights, prefix));
+  ASSIGN_OR_RETURN(Ffn ffn, LoadFfn(weights, prefix, hidden, config().ffn_size, config_.moe));
   std::visit([&](const auto& layer) { layer.AddNeeds(needs()); }, mixer);
   std::visit([&](const auto& layer) { layer.AddNeeds(needs()); }, ffn);
   return Layer{std::move(mixer_norm), std::move(mixer), std::move(ffn_norm), std::move(ffn)};
@@ -137,16 +126,6 @@ Result<Mixer> GraniteHybridModel::LoadMixer(Weights& weights, int index, int& ne
   options.ssm_offset = layout().state_offset(next_part++);
   ASSIGN_OR_RETURN(Mamba2Layer mamba, Mamba2Layer::Load(weights, prefix, c.hidden_size, options));
   return Mixer(std::move(mamba));
-}
-
-Result<Ffn> GraniteHybridModel::LoadFfn(Weights& weights, const std::string& prefix) {
-  const DecoderConfig& c = config();
-  if (config_.moe.has_value()) {
-    ASSIGN_OR_RETURN(MoeFfn moe, MoeFfn::Load(weights, prefix, c.hidden_size, *config_.moe));
-    return Ffn(std::move(moe));
-  }
-  ASSIGN_OR_RETURN(SwiGluFfn dense, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
-  return Ffn(std::move(dense));
 }
 
 std::vector<StateTensor> GraniteHybridModel::ExportState(const std::byte* state,

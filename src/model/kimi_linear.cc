@@ -9,10 +9,9 @@
 
 #include "model/decoder_model.h"
 #include "model/kimi_linear_config.h"
+#include "model/layers/ffn.h"
 #include "model/layers/kda_layer.h"
 #include "model/layers/latent_attention_layer.h"
-#include "model/layers/moe_ffn.h"
-#include "model/layers/swiglu_ffn.h"
 #include "model/reference/architectures.h"
 #include "model/registry.h"
 #include "model/state_export.h"
@@ -21,7 +20,6 @@ namespace cairn {
 namespace {
 
 using Mixer = std::variant<LatentAttentionLayer, KdaLayer>;
-using Ffn = std::variant<SwiGluFfn, MoeFfn>;
 
 struct KimiLinearLayer {
   std::vector<float> mixer_norm;  // [hidden]
@@ -63,24 +61,16 @@ class KimiLinearModel final : public DecoderModel {
 };
 
 Result<ModelPlan> Plan(const KimiLinearConfig& config, KvType kv_type) {
-  ModelPlan plan;
-  plan.decoder = config.decoder;
-  const size_t kv_bytes = config.decoder.attention_shape(kv_type).layer_bytes() / kBlockPositions;
   const size_t conv_floats = KdaLayer::ConvShape(config.delta, config.conv_kernel).state_floats();
-  std::vector<StatePart> parts;  // in the order LoadMixer takes them
-  for (int i = 0; i < config.decoder.layer_count; ++i) {
-    if (config.IsAttention(i)) {
-      parts.push_back({i, FullKv{kv_bytes}});
-      ++plan.attention_layers;
+  return PlanLayers(config.decoder, [&](int layer, std::vector<StatePart>& parts) {
+    // In the order LoadMixer takes them.
+    if (config.IsAttention(layer)) {
+      parts.push_back({layer, FullKvOf(config.decoder, kv_type)});
     } else {
-      parts.push_back({i, Conv{conv_floats * sizeof(float)}});
-      parts.push_back({i, Recurrent{config.delta.state_floats() * sizeof(float)}});
-      ++plan.recurrent_layers;
+      parts.push_back({layer, Conv{conv_floats * sizeof(float)}});
+      parts.push_back({layer, Recurrent{config.delta.state_floats() * sizeof(float)}});
     }
-  }
-  ASSIGN_OR_RETURN(plan.layout, StateLayout::Create(std::move(parts),
-                                                    config.decoder.hidden_size * sizeof(float)));
-  return plan;
+  });
 }
 
 Result<std::unique_ptr<Model>> KimiLinearModel::Load(const ModelFile& file, Weights& weights,
@@ -124,18 +114,11 @@ Result<KimiLinearLayer> KimiLinearModel::LoadLayer(Weights& weights, const KimiL
                                                    int index, int& next_part) {
   const std::string prefix = "blk." + std::to_string(index) + ".";
   const DecoderConfig& c = config.decoder;
-  const auto load_ffn = [&]() -> Result<Ffn> {
-    if (config.HasExperts(index)) {
-      ASSIGN_OR_RETURN(MoeFfn moe, MoeFfn::Load(weights, prefix, c.hidden_size, *config.moe));
-      return Ffn(std::move(moe));
-    }
-    ASSIGN_OR_RETURN(SwiGluFfn dense, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
-    return Ffn(std::move(dense));
-  };
   ASSIGN_OR_RETURN(auto mixer_norm, weights.Vector(prefix + "attn_norm.weight", c.hidden_size));
   ASSIGN_OR_RETURN(Mixer mixer, LoadMixer(weights, config, index, next_part));
   ASSIGN_OR_RETURN(auto ffn_norm, weights.Vector(prefix + "ffn_norm.weight", c.hidden_size));
-  ASSIGN_OR_RETURN(Ffn ffn, load_ffn());
+  ASSIGN_OR_RETURN(Ffn ffn, LoadFfn(weights, prefix, c.hidden_size, c.ffn_size,
+                                    config.HasExperts(index) ? config.moe : std::nullopt));
   std::visit([&](const auto& part) { part.AddNeeds(needs()); }, mixer);
   std::visit([&](const auto& part) { part.AddNeeds(needs()); }, ffn);
   return KimiLinearLayer{std::move(mixer_norm), std::move(mixer), std::move(ffn_norm),

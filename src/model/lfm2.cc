@@ -9,9 +9,8 @@
 
 #include "model/decoder_model.h"
 #include "model/layers/attention_layer.h"
-#include "model/layers/moe_ffn.h"
+#include "model/layers/ffn.h"
 #include "model/layers/short_conv_layer.h"
-#include "model/layers/swiglu_ffn.h"
 #include "model/lfm2_config.h"
 #include "model/reference/architectures.h"
 #include "model/registry.h"
@@ -21,7 +20,6 @@ namespace cairn {
 namespace {
 
 using Mixer = std::variant<AttentionLayer, ShortConvLayer>;
-using Ffn = std::variant<SwiGluFfn, MoeFfn>;
 
 struct Lfm2Layer {
   std::vector<float> mixer_norm;  // [hidden]
@@ -66,22 +64,13 @@ ShortConvShape ConvShape(const Lfm2Config& config) {
 
 // One part a layer, in order.
 Result<ModelPlan> Plan(const Lfm2Config& config, KvType kv_type) {
-  ModelPlan plan;
-  plan.decoder = config.decoder;
-  const size_t kv_bytes = config.decoder.attention_shape(kv_type).layer_bytes() / kBlockPositions;
-  std::vector<StatePart> parts;
-  for (int i = 0; i < config.decoder.layer_count; ++i) {
-    if (config.IsAttention(i)) {
-      parts.push_back({i, FullKv{kv_bytes}});
-      ++plan.attention_layers;
+  return PlanLayers(config.decoder, [&](int layer, std::vector<StatePart>& parts) {
+    if (config.IsAttention(layer)) {
+      parts.push_back({layer, FullKvOf(config.decoder, kv_type)});
     } else {
-      parts.push_back({i, Conv{ConvShape(config).state_floats() * sizeof(float)}});
-      ++plan.recurrent_layers;
+      parts.push_back({layer, Conv{ConvShape(config).state_floats() * sizeof(float)}});
     }
-  }
-  ASSIGN_OR_RETURN(plan.layout, StateLayout::Create(std::move(parts),
-                                                    config.decoder.hidden_size * sizeof(float)));
-  return plan;
+  });
 }
 
 Result<std::unique_ptr<Model>> Lfm2Model::Load(const ModelFile& file, Weights& weights,
@@ -112,9 +101,8 @@ Result<Mixer> Lfm2Model::LoadMixer(Weights& weights, const Lfm2Config& config, i
                                            .conv_offset = layout().state_offset(index)}));
     return Mixer(std::move(conv));
   }
-  AttentionLayer::HeadNorms norms{.q = {}, .k = {}, .eps = c.norm_eps};
-  ASSIGN_OR_RETURN(norms.q, weights.Vector(prefix + "attn_q_norm.weight", c.head_dim));
-  ASSIGN_OR_RETURN(norms.k, weights.Vector(prefix + "attn_k_norm.weight", c.head_dim));
+  ASSIGN_OR_RETURN(AttentionLayer::HeadNorms norms,
+                   AttentionLayer::LoadHeadNorms(weights, prefix, c.head_dim, c.norm_eps));
   const AttentionLayer::Options options{.shape = attention_shape(),
                                         .kv_offset = layout().kv_offset(index)};
   ASSIGN_OR_RETURN(AttentionLayer attention,
@@ -125,18 +113,11 @@ Result<Mixer> Lfm2Model::LoadMixer(Weights& weights, const Lfm2Config& config, i
 Result<Lfm2Layer> Lfm2Model::LoadLayer(Weights& weights, const Lfm2Config& config, int index) {
   const std::string prefix = "blk." + std::to_string(index) + ".";
   const DecoderConfig& c = config.decoder;
-  const auto load_ffn = [&]() -> Result<Ffn> {
-    if (config.HasExperts(index)) {
-      ASSIGN_OR_RETURN(MoeFfn moe, MoeFfn::Load(weights, prefix, c.hidden_size, *config.moe));
-      return Ffn(std::move(moe));
-    }
-    ASSIGN_OR_RETURN(SwiGluFfn dense, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
-    return Ffn(std::move(dense));
-  };
   ASSIGN_OR_RETURN(auto mixer_norm, weights.Vector(prefix + "attn_norm.weight", c.hidden_size));
   ASSIGN_OR_RETURN(Mixer mixer, LoadMixer(weights, config, index));
   ASSIGN_OR_RETURN(auto ffn_norm, weights.Vector(prefix + "ffn_norm.weight", c.hidden_size));
-  ASSIGN_OR_RETURN(Ffn ffn, load_ffn());
+  ASSIGN_OR_RETURN(Ffn ffn, LoadFfn(weights, prefix, c.hidden_size, c.ffn_size,
+                                    config.HasExperts(index) ? config.moe : std::nullopt));
   std::visit([&](const auto& part) { part.AddNeeds(needs()); }, mixer);
   std::visit([&](const auto& part) { part.AddNeeds(needs()); }, ffn);
   return Lfm2Layer{std::move(mixer_norm), std::move(mixer), std::move(ffn_norm), std::move(ffn)};

@@ -9,8 +9,7 @@
 
 #include "model/decoder_model.h"
 #include "model/layers/attention_layer.h"
-#include "model/layers/moe_ffn.h"
-#include "model/layers/swiglu_ffn.h"
+#include "model/layers/ffn.h"
 #include "model/llama_family.h"
 #include "model/reference/architectures.h"
 #include "model/registry.h"
@@ -23,7 +22,7 @@ struct LlamaLayer {
   std::vector<float> attention_norm;  // [hidden]
   AttentionLayer attention;
   std::vector<float> ffn_norm;  // [hidden]
-  std::variant<SwiGluFfn, MoeFfn> ffn;
+  Ffn ffn;
 };
 
 class LlamaModel final : public DecoderModel {
@@ -67,15 +66,9 @@ class LlamaModel final : public DecoderModel {
 };
 
 Result<ModelPlan> Plan(const LlamaConfig& config, KvType kv_type) {
-  ModelPlan plan;
-  plan.decoder = config.decoder;
-  plan.attention_layers = plan.decoder.layer_count;
-  const size_t kv_bytes = plan.decoder.attention_shape(kv_type).layer_bytes() / kBlockPositions;
-  std::vector<StatePart> parts;
-  for (int i = 0; i < plan.decoder.layer_count; ++i) parts.push_back({i, FullKv{kv_bytes}});
-  ASSIGN_OR_RETURN(plan.layout,
-                   StateLayout::Create(std::move(parts), plan.decoder.hidden_size * sizeof(float)));
-  return plan;
+  return PlanLayers(config.decoder, [&](int layer, std::vector<StatePart>& parts) {
+    parts.push_back({layer, FullKvOf(config.decoder, kv_type)});
+  });
 }
 
 Result<std::unique_ptr<Model>> LlamaModel::Load(const ModelFile& file, Weights& weights,
@@ -102,25 +95,15 @@ Result<LlamaLayer> LlamaModel::LoadLayer(Weights& weights, int index) {
       .shape = attention_shape(),
       .kv_offset = layout().kv_offset(index),
       .positions = config_.HasPositions(index) ? Positions::kRotary : Positions::kNone};
-  AttentionLayer::HeadNorms norms{.q = {}, .k = {}, .eps = c.norm_eps};
+  AttentionLayer::HeadNorms norms;
   if (config_.family.head_norms) {
-    ASSIGN_OR_RETURN(norms.q, weights.Vector(prefix + "attn_q_norm.weight", c.head_dim));
-    ASSIGN_OR_RETURN(norms.k, weights.Vector(prefix + "attn_k_norm.weight", c.head_dim));
+    ASSIGN_OR_RETURN(norms, AttentionLayer::LoadHeadNorms(weights, prefix, c.head_dim, c.norm_eps));
   }
-  const auto load_ffn = [&]() -> Result<std::variant<SwiGluFfn, MoeFfn>> {
-    using Ffn = std::variant<SwiGluFfn, MoeFfn>;
-    if (config_.moe.has_value()) {
-      ASSIGN_OR_RETURN(MoeFfn moe, MoeFfn::Load(weights, prefix, c.hidden_size, *config_.moe));
-      return Ffn(std::move(moe));
-    }
-    ASSIGN_OR_RETURN(SwiGluFfn dense, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
-    return Ffn(std::move(dense));
-  };
   ASSIGN_OR_RETURN(auto attention_norm, weights.Vector(prefix + "attn_norm.weight", c.hidden_size));
   ASSIGN_OR_RETURN(AttentionLayer attention,
                    AttentionLayer::Load(weights, prefix, c.hidden_size, options, std::move(norms)));
   ASSIGN_OR_RETURN(auto ffn_norm, weights.Vector(prefix + "ffn_norm.weight", c.hidden_size));
-  ASSIGN_OR_RETURN(auto ffn, load_ffn());
+  ASSIGN_OR_RETURN(Ffn ffn, LoadFfn(weights, prefix, c.hidden_size, c.ffn_size, config_.moe));
   attention.AddNeeds(needs());
   std::visit([&](const auto& block) { block.AddNeeds(needs()); }, ffn);
   return LlamaLayer{std::move(attention_norm), std::move(attention), std::move(ffn_norm),

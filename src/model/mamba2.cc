@@ -54,15 +54,10 @@ class Mamba2Model final : public DecoderModel {
 };
 
 Result<ModelPlan> Plan(const ModelFile& file, KvType) {
-  ModelPlan plan;
-  ASSIGN_OR_RETURN(plan.decoder, ReadDecoderFrame(file, "mamba2"));
+  ASSIGN_OR_RETURN(const DecoderConfig decoder, ReadDecoderFrame(file, "mamba2"));
   ASSIGN_OR_RETURN(const Mamba2Config mixer, ReadMamba2Config(file, "mamba2"));
-  plan.recurrent_layers = plan.decoder.layer_count;
-  std::vector<StatePart> parts;
-  for (int i = 0; i < plan.decoder.layer_count; ++i) mixer.AddParts(i, parts);
-  ASSIGN_OR_RETURN(plan.layout,
-                   StateLayout::Create(std::move(parts), plan.decoder.hidden_size * sizeof(float)));
-  return plan;
+  return PlanLayers(
+      decoder, [&](int layer, std::vector<StatePart>& parts) { mixer.AddParts(layer, parts); });
 }
 
 Result<std::unique_ptr<Model>> Mamba2Model::Load(const ModelFile& file, Weights& weights,

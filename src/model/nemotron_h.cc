@@ -58,27 +58,17 @@ class NemotronHModel final : public DecoderModel {
 };
 
 Result<ModelPlan> Plan(const NemotronHConfig& config, KvType kv_type) {
-  ModelPlan plan;
-  plan.decoder = config.decoder;
-  const size_t kv_bytes = config.decoder.attention_shape(kv_type).layer_bytes() / kBlockPositions;
-  std::vector<StatePart> parts;  // in the order LoadBlock takes them
-  for (int i = 0; i < config.decoder.layer_count; ++i) {
-    switch (config.blocks[i]) {
+  return PlanLayers(config.decoder, [&](int layer, std::vector<StatePart>& parts) {
+    // In the order LoadBlock takes them.
+    switch (config.blocks[layer]) {
       case NemotronBlock::kMamba:
-        config.mixer.AddParts(i, parts);
-        ++plan.recurrent_layers;
-        break;
+        return config.mixer.AddParts(layer, parts);
       case NemotronBlock::kAttention:
-        parts.push_back({i, FullKv{kv_bytes}});
-        ++plan.attention_layers;
-        break;
+        return parts.push_back({layer, FullKvOf(config.decoder, kv_type)});
       case NemotronBlock::kFfn:
-        break;
+        return;
     }
-  }
-  ASSIGN_OR_RETURN(plan.layout, StateLayout::Create(std::move(parts),
-                                                    config.decoder.hidden_size * sizeof(float)));
-  return plan;
+  });
 }
 
 Result<std::unique_ptr<Model>> NemotronHModel::Load(const ModelFile& file, Weights& weights,
@@ -151,16 +141,9 @@ std::vector<StateTensor> NemotronHModel::ExportState(const std::byte* state,
   return out;
 }
 
-// Layers of multi-token prediction lie behind the text model's.
 bool IsPredictionTensor(const ModelFile& file, std::string_view name) {
   const auto config = ReadNemotronHConfig(file);
-  if (!config.ok() || !name.starts_with("blk.")) return false;
-  int layer = 0;
-  for (const char c : name.substr(4, 5)) {
-    if (c < '0' || c > '9') break;
-    layer = layer * 10 + (c - '0');
-  }
-  return layer >= config->decoder.layer_count;
+  return config.ok() && LiesBehindLayers(name, config->decoder.layer_count);
 }
 
 constexpr Architecture Named(std::string_view name) {

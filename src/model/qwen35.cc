@@ -9,9 +9,8 @@
 
 #include "model/decoder_model.h"
 #include "model/layers/attention_layer.h"
+#include "model/layers/ffn.h"
 #include "model/layers/gated_delta_layer.h"
-#include "model/layers/moe_ffn.h"
-#include "model/layers/swiglu_ffn.h"
 #include "model/qwen35_config.h"
 #include "model/reference/architectures.h"
 #include "model/registry.h"
@@ -24,7 +23,7 @@ struct Qwen35Layer {
   std::vector<float> mixer_norm;  // [hidden]
   std::variant<AttentionLayer, GatedDeltaLayer> mixer;
   std::vector<float> ffn_norm;  // [hidden]
-  std::variant<SwiGluFfn, MoeFfn> ffn;
+  Ffn ffn;
 };
 
 class Qwen35Model final : public DecoderModel {
@@ -58,25 +57,17 @@ class Qwen35Model final : public DecoderModel {
 };
 
 Result<ModelPlan> Plan(const Qwen35Config& config, KvType kv_type) {
-  ModelPlan plan;
-  plan.decoder = config.decoder;
-  const size_t kv_bytes = config.decoder.attention_shape(kv_type).layer_bytes() / kBlockPositions;
   const size_t conv_floats =
       GatedDeltaLayer::ConvShape(config.delta, config.conv_kernel).state_floats();
-  std::vector<StatePart> parts;  // in the order LoadLayer takes them
-  for (int i = 0; i < config.decoder.layer_count; ++i) {
-    if (config.IsAttention(i)) {
-      parts.push_back({i, FullKv{kv_bytes}});
-      ++plan.attention_layers;
+  return PlanLayers(config.decoder, [&](int layer, std::vector<StatePart>& parts) {
+    // In the order LoadLayer takes them.
+    if (config.IsAttention(layer)) {
+      parts.push_back({layer, FullKvOf(config.decoder, kv_type)});
     } else {
-      parts.push_back({i, Conv{conv_floats * sizeof(float)}});
-      parts.push_back({i, Recurrent{config.delta.state_floats() * sizeof(float)}});
-      ++plan.recurrent_layers;
+      parts.push_back({layer, Conv{conv_floats * sizeof(float)}});
+      parts.push_back({layer, Recurrent{config.delta.state_floats() * sizeof(float)}});
     }
-  }
-  ASSIGN_OR_RETURN(plan.layout, StateLayout::Create(std::move(parts),
-                                                    config.decoder.hidden_size * sizeof(float)));
-  return plan;
+  });
 }
 
 Result<std::unique_ptr<Model>> Qwen35Model::Load(const ModelFile& file, Weights& weights,
@@ -101,9 +92,8 @@ Result<Qwen35Layer> Qwen35Model::LoadLayer(Weights& weights, const Qwen35Config&
   const std::string prefix = "blk." + std::to_string(index) + ".";
   const DecoderConfig& c = config.decoder;
   const auto load_attention = [&]() -> Result<AttentionLayer> {
-    AttentionLayer::HeadNorms norms{.q = {}, .k = {}, .eps = c.norm_eps};
-    ASSIGN_OR_RETURN(norms.q, weights.Vector(prefix + "attn_q_norm.weight", c.head_dim));
-    ASSIGN_OR_RETURN(norms.k, weights.Vector(prefix + "attn_k_norm.weight", c.head_dim));
+    ASSIGN_OR_RETURN(AttentionLayer::HeadNorms norms,
+                     AttentionLayer::LoadHeadNorms(weights, prefix, c.head_dim, c.norm_eps));
     const AttentionLayer::Options options{.shape = attention_shape(),
                                           .gate = OutputGate::kSigmoid,
                                           .kv_offset = layout().kv_offset(next_part++)};
@@ -133,16 +123,7 @@ Result<Qwen35Layer> Qwen35Model::LoadLayer(Weights& weights, const Qwen35Config&
   ASSIGN_OR_RETURN(auto mixer, load_mixer());
   ASSIGN_OR_RETURN(auto ffn_norm,
                    weights.Vector(prefix + "post_attention_norm.weight", c.hidden_size));
-  const auto load_ffn = [&]() -> Result<std::variant<SwiGluFfn, MoeFfn>> {
-    using Ffn = std::variant<SwiGluFfn, MoeFfn>;
-    if (config.moe.has_value()) {
-      ASSIGN_OR_RETURN(MoeFfn moe, MoeFfn::Load(weights, prefix, c.hidden_size, *config.moe));
-      return Ffn(std::move(moe));
-    }
-    ASSIGN_OR_RETURN(SwiGluFfn dense, SwiGluFfn::Load(weights, prefix, c.hidden_size, c.ffn_size));
-    return Ffn(std::move(dense));
-  };
-  ASSIGN_OR_RETURN(auto ffn, load_ffn());
+  ASSIGN_OR_RETURN(Ffn ffn, LoadFfn(weights, prefix, c.hidden_size, c.ffn_size, config.moe));
   std::visit([&](const auto& block) { block.AddNeeds(needs()); }, ffn);
   return Qwen35Layer{std::move(mixer_norm), std::move(mixer), std::move(ffn_norm), std::move(ffn)};
 }
@@ -167,16 +148,9 @@ std::vector<StateTensor> Qwen35Model::ExportState(const std::byte* state,
   return out;
 }
 
-// Layers of multi-token prediction lie behind the text model's.
 bool IsPredictionTensor(const ModelFile& file, std::string_view name) {
   const auto config = ReadQwen35Config(file);
-  if (!config.ok() || !name.starts_with("blk.")) return false;
-  int layer = 0;
-  for (const char c : name.substr(4, 5)) {
-    if (c < '0' || c > '9') break;
-    layer = layer * 10 + (c - '0');
-  }
-  return layer >= config->decoder.layer_count;
+  return config.ok() && LiesBehindLayers(name, config->decoder.layer_count);
 }
 
 constexpr Architecture Named(std::string_view name) {

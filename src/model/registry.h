@@ -10,20 +10,11 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "model/config.h"
 #include "model/load.h"
+#include "model/model_plan.h"
 #include "model/reference/reference_model.h"
-#include "state/state_layout.h"
 
 namespace cairn {
-
-// What a file's metadata says, before any weight is read.
-struct ModelPlan {
-  DecoderConfig decoder;
-  StateLayout layout;
-  int attention_layers = 0;
-  int recurrent_layers = 0;
-};
 
 struct Architecture {
   std::string_view name;  // general.architecture

@@ -25,6 +25,15 @@ AttentionLayer::AttentionLayer(Options options, HeadNorms norms, Projection inpu
       input_(std::move(input)),
       output_(std::move(output)) {}
 
+Result<AttentionLayer::HeadNorms> AttentionLayer::LoadHeadNorms(Weights& weights,
+                                                                const std::string& prefix,
+                                                                int64_t head_dim, float eps) {
+  HeadNorms norms{.q = {}, .k = {}, .eps = eps};
+  ASSIGN_OR_RETURN(norms.q, weights.Vector(prefix + "attn_q_norm.weight", head_dim));
+  ASSIGN_OR_RETURN(norms.k, weights.Vector(prefix + "attn_k_norm.weight", head_dim));
+  return norms;
+}
+
 Result<AttentionLayer> AttentionLayer::Load(Weights& weights, const std::string& prefix,
                                             int64_t hidden, const Options& options,
                                             HeadNorms norms) {

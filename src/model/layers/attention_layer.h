@@ -37,6 +37,9 @@ class AttentionLayer {
     std::vector<float> q, k;  // [head_dim]; empty: no norm
     float eps = 0;
   };
+  // PREFIX attn_q_norm, attn_k_norm [head_dim].
+  static Result<HeadNorms> LoadHeadNorms(Weights& weights, const std::string& prefix,
+                                         int64_t head_dim, float eps);
 
   // PREFIX attn_q (twice as wide with a gate), attn_k, attn_v, attn_output.
   static Result<AttentionLayer> Load(Weights& weights, const std::string& prefix, int64_t hidden,

@@ -7,8 +7,8 @@
 
 #include "model/kimi_linear_config.h"
 #include "model/reference/architectures.h"
-#include "model/reference/moe_reference.h"
-#include "model/reference/reference_math.h"
+#include "model/reference/reference_frame.h"
+#include "model/reference/reference_parts.h"
 
 namespace cairn::reference {
 namespace {
@@ -31,18 +31,8 @@ struct Layer {
   Row mixer_norm, ffn_norm;
   std::optional<Kda> kda;
   std::optional<LatentAttention> attention;
-  SwiGlu ffn;
-  std::optional<Moe> moe;
+  Ffn ffn;
 };
-
-// x / sqrt(sum x^2 + 1e-6), n elements.
-Row Unit(const double* x, int n) {
-  Row y(n);
-  double squares = 1e-6;
-  for (int i = 0; i < n; ++i) squares += x[i] * x[i];
-  for (int i = 0; i < n; ++i) y[i] = x[i] / std::sqrt(squares);
-  return y;
-}
 
 class KimiLinearReference final : public ReferenceModel {
  public:
@@ -52,82 +42,40 @@ class KimiLinearReference final : public ReferenceModel {
  private:
   Rows RunKda(const Kda& net, const Rows& x, const std::string& tag,
               std::vector<StateTensor>& states) const;
-  Rows Convolve(const Row& taps, const Rows& x) const;
-  // One head's o, whose memory S [dv, dk] moves on by the token.
-  void DeltaStep(const double* q, const double* k, const double* v, const double* g, double beta,
-                 Row& memory, double* o) const;
   Rows RunAttention(const LatentAttention& net, const Rows& x, const std::string& tag,
                     std::vector<StateTensor>& states) const;
 
   KimiLinearConfig config_;
-  Matrix embedding_, head_;
-  Row final_norm_;
+  Frame frame_;
   std::vector<Layer> layers_;
 };
 
 ReferenceModel::Output KimiLinearReference::Run(std::span<const Token> tokens,
                                                 std::span<const int> rows) const {
   const DecoderConfig& c = config_.decoder;
-  Output output;
-  Rows x;
-  for (const Token token : tokens) {
-    const auto row = embedding_.w.begin() + int64_t{token} * c.hidden_size;
-    x.emplace_back(row, row + c.hidden_size);
-  }
+  std::vector<StateTensor> states;
+  Rows x = frame_.Embed(tokens);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    const std::string tag = "layer" + std::to_string(i) + "_";
+    const std::string tag = LayerTag(static_cast<int>(i));
     const Rows y = RmsNorm(x, layer.mixer_norm, c.norm_eps);
-    Add(x, layer.kda.has_value() ? RunKda(*layer.kda, y, tag, output.states)
-                                 : RunAttention(*layer.attention, y, tag, output.states));
-    const Rows z = RmsNorm(x, layer.ffn_norm, c.norm_eps);
-    Add(x, layer.moe.has_value() ? (*layer.moe)(z) : layer.ffn(z));
+    Add(x, layer.kda.has_value() ? RunKda(*layer.kda, y, tag, states)
+                                 : RunAttention(*layer.attention, y, tag, states));
+    Add(x, layer.ffn(RmsNorm(x, layer.ffn_norm, c.norm_eps)));
   }
-  for (const int row : rows) {
-    output.logits.push_back(head_(RmsNorm(x[row], final_norm_, c.norm_eps)));
-  }
-  return output;
-}
-
-// SiLU(sum_j w[c, j] u[t - K + 1 + j][c]), zeros before the start.
-Rows KimiLinearReference::Convolve(const Row& taps, const Rows& x) const {
-  const int64_t kernel = config_.conv_kernel;
-  Rows y = x;
-  for (int64_t t = 0; t < static_cast<int64_t>(x.size()); ++t) {
-    for (size_t c = 0; c < x[t].size(); ++c) {
-      double sum = 0;
-      for (int64_t j = 0; j < kernel; ++j) {
-        const int64_t source = t - kernel + 1 + j;
-        if (source >= 0) sum += taps[c * kernel + j] * x[source][c];
-      }
-      y[t][c] = Silu(sum);
-    }
-  }
-  return y;
-}
-
-void KimiLinearReference::DeltaStep(const double* q, const double* k, const double* v,
-                                    const double* g, double beta, Row& memory, double* o) const {
-  const int d = config_.delta.key_dim;
-  const Row q_unit = Unit(q, d), k_unit = Unit(k, d);
-  for (int i = 0; i < d; ++i) {
-    double* s = &memory[int64_t{i} * d];  // S[i, :]
-    double read = 0, result = 0;
-    for (int j = 0; j < d; ++j) s[j] *= g[j];
-    for (int j = 0; j < d; ++j) read += s[j] * k_unit[j];
-    for (int j = 0; j < d; ++j) s[j] += beta * (v[i] - read) * k_unit[j];
-    for (int j = 0; j < d; ++j) result += s[j] * q_unit[j];
-    o[i] = result / std::sqrt(static_cast<double>(d));
-  }
+  return frame_.Finish(x, rows, std::move(states));
 }
 
 Rows KimiLinearReference::RunKda(const Kda& net, const Rows& x, const std::string& tag,
                                  std::vector<StateTensor>& states) const {
   const int64_t heads = config_.delta.value_heads, d = config_.delta.key_dim;
-  const int64_t tokens = x.size(), inputs = config_.conv_kernel - 1;
+  const int64_t tokens = x.size();
   const Rows in_q = net.q(x), in_k = net.k(x), in_v = net.v(x);
-  const Rows q = Convolve(net.conv_q, in_q), k = Convolve(net.conv_k, in_k),
-             v = Convolve(net.conv_v, in_v);
+  const auto convolve = [&](const Row& taps, const Rows& in) {
+    return Silu(CausalConv(taps, config_.conv_kernel, /*bias=*/{}, in));
+  };
+  const Rows q = convolve(net.conv_q, in_q), k = convolve(net.conv_k, in_k),
+             v = convolve(net.conv_v, in_v);
   Rows g = net.f_b(net.f_a(x));
   const Rows z = net.g_b(net.g_a(x)), b = net.b(x);
   Rows memory(heads, Row(d * d, 0.0)), o(tokens, Row(heads * d));
@@ -135,24 +83,18 @@ Rows KimiLinearReference::RunKda(const Kda& net, const Rows& x, const std::strin
     for (int64_t i = 0; i < heads * d; ++i)
       g[t][i] = std::exp(net.a_neg[i / d] * Softplus(g[t][i] + net.dt_bias[i]));
     for (int64_t h = 0; h < heads; ++h) {
-      DeltaStep(&q[t][h * d], &k[t][h * d], &v[t][h * d], &g[t][h * d], Sigmoid(b[t][h]), memory[h],
-                &o[t][h * d]);
+      const Row decay(g[t].begin() + h * d, g[t].begin() + (h + 1) * d);
+      DeltaStep(&q[t][h * d], &k[t][h * d], &v[t][h * d], decay, Sigmoid(b[t][h]),
+                static_cast<int>(d), memory[h], &o[t][h * d]);
     }
   }
   o = RmsNorm(o, net.norm, config_.decoder.norm_eps);
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t i = 0; i < heads * d; ++i) o[t][i] *= Sigmoid(z[t][i]);
   }
-  StateTensor conv{tag + "conv", {inputs, 3 * heads * d}, {}};
-  for (int64_t t = tokens - inputs; t < tokens; ++t) {
-    for (const Rows* part : {&in_q, &in_k, &in_v}) {
-      for (int64_t c = 0; c < heads * d; ++c)
-        conv.data.push_back(t < 0 ? 0.0f : static_cast<float>((*part)[t][c]));
-    }
-  }
   StateTensor delta{tag + "delta", {heads, d, d}, {}};
   for (const Row& s : memory) delta.data.insert(delta.data.end(), s.begin(), s.end());
-  states.push_back(std::move(conv));
+  states.push_back(ConvState(tag, config_.conv_kernel - 1, {{&in_q, &in_k, &in_v}}));
   states.push_back(std::move(delta));
   return net.out(o);
 }
@@ -244,12 +186,9 @@ Result<std::unique_ptr<ReferenceModel>> KimiLinearReference::Load(const ModelFil
   auto model = std::make_unique<KimiLinearReference>();
   ASSIGN_OR_RETURN(model->config_, ReadKimiLinearConfig(file));
   const DecoderConfig& c = model->config_.decoder;
-  ASSIGN_OR_RETURN(model->embedding_, LoadMatrix(file, "token_embd", c.vocab_size, c.hidden_size));
-  ASSIGN_OR_RETURN(model->head_,
-                   LoadMatrix(file, c.tied ? "token_embd" : "output", c.vocab_size, c.hidden_size));
-  ASSIGN_OR_RETURN(model->final_norm_, LoadVector(file, "output_norm.weight", c.hidden_size));
+  ASSIGN_OR_RETURN(model->frame_, LoadFrame(file, c));
   for (int i = 0; i < c.layer_count; ++i) {
-    const std::string p = "blk." + std::to_string(i) + ".";
+    const std::string p = LayerPrefix(i);
     Layer layer;
     ASSIGN_OR_RETURN(layer.mixer_norm, LoadVector(file, p + "attn_norm.weight", c.hidden_size));
     ASSIGN_OR_RETURN(layer.ffn_norm, LoadVector(file, p + "ffn_norm.weight", c.hidden_size));
@@ -258,11 +197,9 @@ Result<std::unique_ptr<ReferenceModel>> KimiLinearReference::Load(const ModelFil
     } else {
       ASSIGN_OR_RETURN(layer.kda, LoadKda(file, p, model->config_));
     }
-    if (model->config_.HasExperts(i)) {
-      ASSIGN_OR_RETURN(layer.moe, LoadMoe(file, p, c.hidden_size, *model->config_.moe));
-    } else {
-      ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, p, c.hidden_size, c.ffn_size));
-    }
+    ASSIGN_OR_RETURN(layer.ffn,
+                     LoadFfn(file, p, c.hidden_size, c.ffn_size,
+                             model->config_.HasExperts(i) ? model->config_.moe : std::nullopt));
     model->layers_.push_back(std::move(layer));
   }
   return std::unique_ptr<ReferenceModel>(std::move(model));

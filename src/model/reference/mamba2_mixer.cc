@@ -1,4 +1,5 @@
 #include "model/reference/mamba2_mixer.h"
+#include "model/reference/reference_parts.h"
 
 #include <cmath>
 
@@ -23,38 +24,14 @@ Rows Mamba2Mixer::operator()(const Rows& x, const std::string& tag,
     raw.push_back(Slice(p, inner + channels, s.heads));
   }
   Rows memory(s.heads, Row(int64_t{s.head_dim} * s.state_dim, 0.0));  // [H][P, N]
-  Rows y = Scan(Convolve(xbc), raw, memory);
+  Rows y = Scan(Silu(CausalConv(conv, config.conv_kernel, conv_bias, xbc)), raw, memory);
   for (size_t t = 0; t < y.size(); ++t) y[t] = GateAndNorm(y[t], z[t]);
 
-  const int64_t taps = config.conv_kernel - 1;
-  StateTensor last{tag + "conv", {taps, channels}, std::vector<float>(taps * channels, 0.0f)};
-  for (int64_t j = 0; j < taps; ++j) {
-    const int64_t source = static_cast<int64_t>(xbc.size()) - taps + j;
-    for (int64_t c = 0; source >= 0 && c < channels; ++c)
-      last.data[j * channels + c] = static_cast<float>(xbc[source][c]);
-  }
   StateTensor ssm{tag + "ssm", {s.heads, s.head_dim, s.state_dim}, {}};
   for (const Row& head : memory) ssm.data.insert(ssm.data.end(), head.begin(), head.end());
-  states.push_back(std::move(last));
+  states.push_back(ConvState(tag, config.conv_kernel - 1, {{&xbc}}));
   states.push_back(std::move(ssm));
   return out(y);
-}
-
-// SiLU(bias[c] + sum_j w[c, j] u[t - K + 1 + j][c]), zeros before the start.
-Rows Mamba2Mixer::Convolve(const Rows& xbc) const {
-  const int64_t taps = config.conv_kernel;
-  Rows y = xbc;
-  for (int64_t t = 0; t < static_cast<int64_t>(xbc.size()); ++t) {
-    for (size_t c = 0; c < xbc[t].size(); ++c) {
-      double sum = conv_bias.empty() ? 0.0 : conv_bias[c];
-      for (int64_t j = 0; j < taps; ++j) {
-        const int64_t source = t - taps + 1 + j;
-        if (source >= 0) sum += conv[c * taps + j] * xbc[source][c];
-      }
-      y[t][c] = Silu(sum);
-    }
-  }
-  return y;
 }
 
 // M <- exp(a_neg dt) M + (dt u) B^T;  y = M C + D u

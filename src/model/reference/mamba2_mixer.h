@@ -24,7 +24,6 @@ struct Mamba2Mixer {
   Rows operator()(const Rows& x, const std::string& tag, std::vector<StateTensor>& states) const;
 
  private:
-  Rows Convolve(const Rows& xbc) const;
   Rows Scan(const Rows& ubc, const Rows& raw, Rows& memory) const;
   Row GateAndNorm(const Row& y, const Row& z) const;
 };

@@ -10,59 +10,16 @@
 #include "model/nemotron_h_config.h"
 #include "model/reference/architectures.h"
 #include "model/reference/mamba2_mixer.h"
-#include "model/reference/moe_reference.h"
+#include "model/reference/reference_frame.h"
+#include "model/reference/reference_parts.h"
 
 namespace cairn::reference {
 namespace {
 
 using States = std::vector<StateTensor>;
 
-std::string Prefix(int layer) { return "blk." + std::to_string(layer) + "."; }
-std::string Tag(int layer) { return "layer" + std::to_string(layer) + "_"; }
-
-void Multiply(Rows& x, double factor) {
-  for (Row& row : x) {
-    for (double& value : row) value *= factor;
-  }
-}
-
-// Embedding, final norm and head.
-struct Frame {
-  DecoderConfig config;
-  Matrix embedding, head;
-  Row final_norm;
-
-  Rows Embed(std::span<const Token> tokens) const {
-    Rows x;
-    for (const Token token : tokens) {
-      const auto row = embedding.w.begin() + int64_t{token} * config.hidden_size;
-      x.emplace_back(row, row + config.hidden_size);
-    }
-    Multiply(x, config.embedding_scale);
-    return x;
-  }
-  ReferenceModel::Output Finish(const Rows& x, std::span<const int> rows, States states) const {
-    ReferenceModel::Output output;
-    for (const int row : rows) {
-      output.logits.push_back(head(RmsNorm(x[row], final_norm, config.norm_eps)));
-    }
-    Multiply(output.logits, config.logit_scale);
-    output.states = std::move(states);
-    return output;
-  }
-};
-
-Result<Frame> LoadFrame(const ModelFile& file, const DecoderConfig& c) {
-  Frame frame{.config = c, .embedding = {}, .head = {}, .final_norm = {}};
-  ASSIGN_OR_RETURN(frame.embedding, LoadMatrix(file, "token_embd", c.vocab_size, c.hidden_size));
-  ASSIGN_OR_RETURN(frame.head,
-                   LoadMatrix(file, c.tied ? "token_embd" : "output", c.vocab_size, c.hidden_size));
-  ASSIGN_OR_RETURN(frame.final_norm, LoadVector(file, "output_norm.weight", c.hidden_size));
-  return frame;
-}
-
 struct Attention {
-  Matrix q, k, v, out;
+  AttentionWeights net;
   std::optional<Rotary> rotary;  // none: the mask alone orders the keys
   bool permuted = false;         // rows of q and k lie in pairs (2i, 2i + 1)
   double in_factor = 1, key_factor = 1, out_factor = 1;
@@ -71,20 +28,9 @@ struct Attention {
                   States& states) const;
 };
 
-// The checkpoint keeps pairs of the rotation half a head apart.
-Rows HalfSplit(const Rows& x, int64_t d) {
-  Rows y = x;
-  for (size_t t = 0; t < x.size(); ++t) {
-    for (size_t head = 0; head < x[t].size(); head += d) {
-      for (int64_t i = 0; i < d; ++i) y[t][head + i % 2 * (d / 2) + i / 2] = x[t][head + i];
-    }
-  }
-  return y;
-}
-
 Rows Attention::operator()(const DecoderConfig& c, const Rows& x, const std::string& tag,
                            States& states) const {
-  Rows q_rows = q(x), k_rows = k(x), v_rows = v(x);
+  Rows q_rows = net.q(x), k_rows = net.k(x), v_rows = net.v(x);
   Multiply(q_rows, in_factor);
   Multiply(k_rows, in_factor * key_factor);
   Multiply(v_rows, in_factor);
@@ -92,25 +38,13 @@ Rows Attention::operator()(const DecoderConfig& c, const Rows& x, const std::str
     Rotate(q_rows, rotary->inv_freq, c.head_dim, !permuted, rotary->magnitude);
     Rotate(k_rows, rotary->inv_freq, c.head_dim, !permuted, rotary->magnitude);
   }
-  Rows y = out(CausalAttention(q_rows, k_rows, v_rows, c.heads, c.kv_heads, c.head_dim,
-                               c.attention_scale.value_or(0)));
+  Rows y = net.out(CausalAttention(q_rows, k_rows, v_rows, c.heads, c.kv_heads, c.head_dim,
+                                   c.attention_scale.value_or(0)));
   Multiply(y, out_factor);
   states.push_back(KvState(tag + "k", permuted ? HalfSplit(k_rows, c.head_dim) : k_rows, c.kv_heads,
                            c.head_dim));
   states.push_back(KvState(tag + "v", v_rows, c.kv_heads, c.head_dim));
   return y;
-}
-
-Result<Attention> LoadAttention(const ModelFile& file, const std::string& p,
-                                const DecoderConfig& c) {
-  const int64_t q_width = int64_t{c.heads} * c.head_dim,
-                kv_width = int64_t{c.kv_heads} * c.head_dim;
-  Attention net;
-  ASSIGN_OR_RETURN(net.q, LoadMatrix(file, p + "attn_q", q_width, c.hidden_size));
-  ASSIGN_OR_RETURN(net.k, LoadMatrix(file, p + "attn_k", kv_width, c.hidden_size));
-  ASSIGN_OR_RETURN(net.v, LoadMatrix(file, p + "attn_v", kv_width, c.hidden_size));
-  ASSIGN_OR_RETURN(net.out, LoadMatrix(file, p + "attn_output", c.hidden_size, q_width));
-  return net;
 }
 
 // W_down max(W_up x, 0)^2
@@ -160,8 +94,8 @@ class Mamba2Family final : public ReferenceModel {
       Add(x, y);
     };
     const Rows y = RmsNorm(x, layer.norm, c.norm_eps);
-    if (layer.attention) add((*layer.attention)(c, y, Tag(index), states), 1);
-    if (layer.mamba) add((*layer.mamba)(y, Tag(index), states), layer.mamba_factor);
+    if (layer.attention) add((*layer.attention)(c, y, LayerTag(index), states), 1);
+    if (layer.mamba) add((*layer.mamba)(y, LayerTag(index), states), layer.mamba_factor);
     if (layer.relu2) add((*layer.relu2)(y), 1);
     if (layer.block_moe) add((*layer.block_moe)(y), 1);
     if (layer.ffn_norm.empty()) return;
@@ -193,20 +127,23 @@ Loaded Make(const ModelFile& file, const DecoderConfig& config, std::vector<Laye
 Result<Layer> LoadGraniteLayer(const ModelFile& file, const GraniteHybridConfig& config, int i) {
   const DecoderConfig& c = config.decoder;
   Layer layer;
-  ASSIGN_OR_RETURN(layer.norm, LoadVector(file, Prefix(i) + "attn_norm.weight", c.hidden_size));
-  ASSIGN_OR_RETURN(layer.ffn_norm, LoadVector(file, Prefix(i) + "ffn_norm.weight", c.hidden_size));
+  ASSIGN_OR_RETURN(layer.norm,
+                   LoadVector(file, LayerPrefix(i) + "attn_norm.weight", c.hidden_size));
+  ASSIGN_OR_RETURN(layer.ffn_norm,
+                   LoadVector(file, LayerPrefix(i) + "ffn_norm.weight", c.hidden_size));
   if (config.IsAttention(i)) {
-    ASSIGN_OR_RETURN(layer.attention, LoadAttention(file, Prefix(i), c));
+    layer.attention.emplace();
+    ASSIGN_OR_RETURN(layer.attention->net, LoadAttention(file, LayerPrefix(i), c));
     layer.attention->permuted = true;
     if (config.rotary) layer.attention->rotary = MakeRotary(c.rope);
   } else {
-    ASSIGN_OR_RETURN(layer.mamba,
-                     LoadMamba2Mixer(file, Prefix(i), config.mixer, GateOrder::kGateThenNorm, c));
+    ASSIGN_OR_RETURN(layer.mamba, LoadMamba2Mixer(file, LayerPrefix(i), config.mixer,
+                                                  GateOrder::kGateThenNorm, c));
   }
   if (config.moe.has_value()) {
-    ASSIGN_OR_RETURN(layer.moe, LoadMoe(file, Prefix(i), c.hidden_size, *config.moe));
+    ASSIGN_OR_RETURN(layer.moe, LoadMoe(file, LayerPrefix(i), c.hidden_size, *config.moe));
   } else {
-    ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, Prefix(i), c.hidden_size, c.ffn_size));
+    ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, LayerPrefix(i), c.hidden_size, c.ffn_size));
   }
   return layer;
 }
@@ -216,14 +153,17 @@ Result<Layer> LoadFalconLayer(const ModelFile& file, const FalconH1Config& confi
   const FalconH1Factors& f = config.factors;
   const SsdShape& s = config.mixer.shape;
   Layer layer;
-  ASSIGN_OR_RETURN(layer.norm, LoadVector(file, Prefix(i) + "attn_norm.weight", c.hidden_size));
-  const std::string ffn_norm = Prefix(i) + "ffn_norm";
+  ASSIGN_OR_RETURN(layer.norm,
+                   LoadVector(file, LayerPrefix(i) + "attn_norm.weight", c.hidden_size));
+  const std::string ffn_norm = LayerPrefix(i) + "ffn_norm";
   ASSIGN_OR_RETURN(
       layer.ffn_norm,
       LoadVector(file, file.HasTensor(ffn_norm) ? ffn_norm : ffn_norm + ".weight", c.hidden_size));
-  ASSIGN_OR_RETURN(layer.mamba, LoadMamba2Mixer(file, Prefix(i), config.mixer, config.gate, c));
-  ASSIGN_OR_RETURN(layer.attention, LoadAttention(file, Prefix(i), c));
-  ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, Prefix(i), c.hidden_size, c.ffn_size));
+  ASSIGN_OR_RETURN(layer.mamba,
+                   LoadMamba2Mixer(file, LayerPrefix(i), config.mixer, config.gate, c));
+  layer.attention.emplace();
+  ASSIGN_OR_RETURN(layer.attention->net, LoadAttention(file, LayerPrefix(i), c));
+  ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, LayerPrefix(i), c.hidden_size, c.ffn_size));
   layer.attention->rotary = MakeRotary(c.rope);
   layer.attention->in_factor = f.attention_in;
   layer.attention->key_factor = f.key;
@@ -242,28 +182,32 @@ Result<Layer> LoadFalconLayer(const ModelFile& file, const FalconH1Config& confi
 Result<Layer> LoadNemotronLayer(const ModelFile& file, const NemotronHConfig& config, int i) {
   const DecoderConfig& c = config.decoder;
   Layer layer;
-  ASSIGN_OR_RETURN(layer.norm, LoadVector(file, Prefix(i) + "attn_norm.weight", c.hidden_size));
+  ASSIGN_OR_RETURN(layer.norm,
+                   LoadVector(file, LayerPrefix(i) + "attn_norm.weight", c.hidden_size));
   switch (config.blocks[i]) {
     case NemotronBlock::kMamba: {
-      ASSIGN_OR_RETURN(layer.mamba,
-                       LoadMamba2Mixer(file, Prefix(i), config.mixer, GateOrder::kGateThenNorm, c));
+      ASSIGN_OR_RETURN(layer.mamba, LoadMamba2Mixer(file, LayerPrefix(i), config.mixer,
+                                                    GateOrder::kGateThenNorm, c));
       break;
     }
     case NemotronBlock::kAttention: {
-      ASSIGN_OR_RETURN(layer.attention, LoadAttention(file, Prefix(i), c));
+      layer.attention.emplace();
+      ASSIGN_OR_RETURN(layer.attention->net, LoadAttention(file, LayerPrefix(i), c));
       layer.attention->permuted = true;
       break;
     }
     case NemotronBlock::kFfn: {
       if (config.moe.has_value()) {
-        ASSIGN_OR_RETURN(layer.block_moe, LoadMoe(file, Prefix(i), c.hidden_size, *config.moe));
+        ASSIGN_OR_RETURN(layer.block_moe,
+                         LoadMoe(file, LayerPrefix(i), c.hidden_size, *config.moe));
         break;
       }
       layer.relu2.emplace();
       const int64_t ffn = config.ffn_sizes[i];
-      ASSIGN_OR_RETURN(layer.relu2->up, LoadMatrix(file, Prefix(i) + "ffn_up", ffn, c.hidden_size));
+      ASSIGN_OR_RETURN(layer.relu2->up,
+                       LoadMatrix(file, LayerPrefix(i) + "ffn_up", ffn, c.hidden_size));
       ASSIGN_OR_RETURN(layer.relu2->down,
-                       LoadMatrix(file, Prefix(i) + "ffn_down", c.hidden_size, ffn));
+                       LoadMatrix(file, LayerPrefix(i) + "ffn_down", c.hidden_size, ffn));
       break;
     }
   }
@@ -278,9 +222,9 @@ Loaded LoadMamba2Reference(const ModelFile& file) {
   std::vector<Layer> layers(c.layer_count);
   for (int i = 0; i < c.layer_count; ++i) {
     ASSIGN_OR_RETURN(layers[i].norm,
-                     LoadVector(file, Prefix(i) + "attn_norm.weight", c.hidden_size));
+                     LoadVector(file, LayerPrefix(i) + "attn_norm.weight", c.hidden_size));
     ASSIGN_OR_RETURN(layers[i].mamba,
-                     LoadMamba2Mixer(file, Prefix(i), mixer, GateOrder::kGateThenNorm, c));
+                     LoadMamba2Mixer(file, LayerPrefix(i), mixer, GateOrder::kGateThenNorm, c));
   }
   return Make(file, c, std::move(layers));
 }

@@ -6,8 +6,8 @@
 
 #include "model/qwen35_config.h"
 #include "model/reference/architectures.h"
-#include "model/reference/moe_reference.h"
-#include "model/reference/reference_math.h"
+#include "model/reference/reference_frame.h"
+#include "model/reference/reference_parts.h"
 
 namespace cairn::reference {
 namespace {
@@ -27,17 +27,11 @@ struct DeltaNet {
   Row a_neg, dt_bias, norm;
 };
 
-struct Attention {
-  Matrix q, k, v, out;  // q: query(d) gate(d) for each head
-  Row q_norm, k_norm;
-};
-
 struct Layer {
   Row mixer_norm, ffn_norm;
   std::optional<DeltaNet> delta;
-  std::optional<Attention> attention;
-  SwiGlu ffn;
-  std::optional<Moe> moe;
+  std::optional<AttentionWeights> attention;  // q: query(d) gate(d) for each head
+  Ffn ffn;
 };
 
 class Qwen35Reference final : public ReferenceModel {
@@ -48,42 +42,32 @@ class Qwen35Reference final : public ReferenceModel {
  private:
   Rows RunDelta(const DeltaNet& net, const Rows& x, const std::string& tag,
                 std::vector<StateTensor>& states) const;
-  Rows Convolve(const DeltaNet& net, const Rows& qkv) const;
   Rows DeltaRule(const Rows& qkv, const Rows& g, const Rows& beta, Rows& memory) const;
-  Rows RunAttention(const Attention& net, const Rows& x, const std::string& tag,
+  Rows RunAttention(const AttentionWeights& net, const Rows& x, const std::string& tag,
                     std::vector<StateTensor>& states) const;
   StateTensor ConvState(const Rows& qkv, const std::string& tag) const;
   StateTensor DeltaState(const Rows& memory, const std::string& tag) const;
 
   Qwen35Config config_;
   std::vector<double> inv_freq_;
-  Matrix embedding_, head_;
-  Row final_norm_;
+  Frame frame_;
   std::vector<Layer> layers_;
 };
 
 ReferenceModel::Output Qwen35Reference::Run(std::span<const Token> tokens,
                                             std::span<const int> rows) const {
   const DecoderConfig& c = config_.decoder;
-  Output output;
-  Rows x;
-  for (const Token token : tokens) {
-    const auto row = embedding_.w.begin() + int64_t{token} * c.hidden_size;
-    x.emplace_back(row, row + c.hidden_size);
-  }
+  std::vector<StateTensor> states;
+  Rows x = frame_.Embed(tokens);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    const std::string tag = "layer" + std::to_string(i) + "_";
+    const std::string tag = LayerTag(static_cast<int>(i));
     const Rows y = RmsNorm(x, layer.mixer_norm, c.norm_eps);
-    Add(x, layer.delta.has_value() ? RunDelta(*layer.delta, y, tag, output.states)
-                                   : RunAttention(*layer.attention, y, tag, output.states));
-    const Rows h = RmsNorm(x, layer.ffn_norm, c.norm_eps);
-    Add(x, layer.moe.has_value() ? (*layer.moe)(h) : layer.ffn(h));
+    Add(x, layer.delta.has_value() ? RunDelta(*layer.delta, y, tag, states)
+                                   : RunAttention(*layer.attention, y, tag, states));
+    Add(x, layer.ffn(RmsNorm(x, layer.ffn_norm, c.norm_eps)));
   }
-  for (const int row : rows) {
-    output.logits.push_back(head_(RmsNorm(x[row], final_norm_, c.norm_eps)));
-  }
-  return output;
+  return frame_.Finish(x, rows, std::move(states));
 }
 
 Rows Qwen35Reference::RunDelta(const DeltaNet& net, const Rows& x, const std::string& tag,
@@ -110,7 +94,8 @@ Rows Qwen35Reference::RunDelta(const DeltaNet& net, const Rows& x, const std::st
     }
   }
   Rows memory(s.value_heads, Row(int64_t{s.value_dim} * s.key_dim, 0.0));  // [Hv][dv, dk]
-  Rows o = DeltaRule(Convolve(net, qkv), g, beta, memory);
+  const Rows mixed = Silu(CausalConv(net.conv, config_.conv_kernel, /*bias=*/{}, qkv));
+  Rows o = DeltaRule(mixed, g, beta, memory);
   o = RmsNorm(o, net.norm, config_.decoder.norm_eps);
   for (size_t t = 0; t < x.size(); ++t) {
     for (size_t i = 0; i < o[t].size(); ++i) o[t][i] *= Silu(z[t][i]);
@@ -120,57 +105,25 @@ Rows Qwen35Reference::RunDelta(const DeltaNet& net, const Rows& x, const std::st
   return net.out(o);
 }
 
-// SiLU(sum_j w[c, j] u[t - K + 1 + j][c]), zeros before the start.
-Rows Qwen35Reference::Convolve(const DeltaNet& net, const Rows& qkv) const {
-  const int64_t taps = config_.conv_kernel;
-  Rows y = qkv;
-  for (int64_t t = 0; t < static_cast<int64_t>(qkv.size()); ++t) {
-    for (size_t c = 0; c < qkv[t].size(); ++c) {
-      double sum = 0;
-      for (int64_t j = 0; j < taps; ++j) {
-        const int64_t source = t - taps + 1 + j;
-        if (source >= 0) sum += net.conv[c * taps + j] * qkv[source][c];
-      }
-      y[t][c] = Silu(sum);
-    }
-  }
-  return y;
-}
-
 Rows Qwen35Reference::DeltaRule(const Rows& qkv, const Rows& g, const Rows& beta,
                                 Rows& memory) const {
   const GatedDeltaShape& s = config_.delta;
   const int dk = s.key_dim, dv = s.value_dim;
-  const auto unit = [&](const double* x) {
-    Row y(x, x + dk);
-    double squares = 1e-6;
-    for (const double value : y) squares += value * value;
-    for (double& value : y) value /= std::sqrt(squares);
-    return y;
-  };
   Rows out(qkv.size(), Row(int64_t{s.value_heads} * dv));
   for (size_t t = 0; t < qkv.size(); ++t) {
     for (int h = 0; h < s.value_heads; ++h) {
       const int key_head = CheckpointHead(s, h) / (s.value_heads / s.key_heads);
-      const Row q = unit(&qkv[t][int64_t{key_head} * dk]);
-      const Row k = unit(&qkv[t][int64_t{s.key_heads + key_head} * dk]);
+      const double* q = &qkv[t][int64_t{key_head} * dk];
+      const double* k = &qkv[t][int64_t{s.key_heads + key_head} * dk];
       const double* v = &qkv[t][int64_t{2} * s.key_heads * dk + int64_t{h} * dv];
-      for (int i = 0; i < dv; ++i) {
-        double* row = &memory[h][int64_t{i} * dk];  // S[i, :]
-        double read = 0, result = 0;
-        for (int j = 0; j < dk; ++j) row[j] *= g[t][h];
-        for (int j = 0; j < dk; ++j) read += row[j] * k[j];
-        for (int j = 0; j < dk; ++j) row[j] += beta[t][h] * (v[i] - read) * k[j];
-        for (int j = 0; j < dk; ++j) result += row[j] * q[j];
-        out[t][int64_t{h} * dv + i] = result / std::sqrt(static_cast<double>(dk));
-      }
+      DeltaStep(q, k, v, Row(dk, g[t][h]), beta[t][h], dv, memory[h], &out[t][int64_t{h} * dv]);
     }
   }
   return out;
 }
 
-Rows Qwen35Reference::RunAttention(const Attention& net, const Rows& x, const std::string& tag,
-                                   std::vector<StateTensor>& states) const {
+Rows Qwen35Reference::RunAttention(const AttentionWeights& net, const Rows& x,
+                                   const std::string& tag, std::vector<StateTensor>& states) const {
   const DecoderConfig& c = config_.decoder;
   const int64_t d = c.head_dim;
   const Rows q_gate = net.q(x);
@@ -198,21 +151,16 @@ Rows Qwen35Reference::RunAttention(const Attention& net, const Rows& x, const st
 
 StateTensor Qwen35Reference::ConvState(const Rows& qkv, const std::string& tag) const {
   const GatedDeltaShape& s = config_.delta;
-  const int64_t inputs = config_.conv_kernel - 1, channels = qkv[0].size();
-  const int64_t v_begin = int64_t{2} * s.key_heads * s.key_dim;
-  StateTensor out{tag + "conv", {inputs, channels}, std::vector<float>(inputs * channels)};
-  for (int64_t row = 0; row < inputs; ++row) {
-    const int64_t t = static_cast<int64_t>(qkv.size()) - inputs + row;
-    for (int64_t c = 0; c < channels && t >= 0; ++c) {
-      int64_t to = c;
-      if (c >= v_begin) {
-        const int head = static_cast<int>((c - v_begin) / s.value_dim);
-        to = v_begin + int64_t{CheckpointHead(s, head)} * s.value_dim + (c - v_begin) % s.value_dim;
-      }
-      out.data[row * channels + to] = static_cast<float>(qkv[t][c]);
+  const int64_t v_begin = int64_t{2} * s.key_heads * s.key_dim, channels = qkv[0].size();
+  Rows ordered = qkv;  // value heads in the checkpoint's order
+  for (size_t t = 0; t < qkv.size(); ++t) {
+    for (int64_t c = v_begin; c < channels; ++c) {
+      const int head = static_cast<int>((c - v_begin) / s.value_dim);
+      const int64_t to = int64_t{CheckpointHead(s, head)} * s.value_dim;
+      ordered[t][v_begin + to + (c - v_begin) % s.value_dim] = qkv[t][c];
     }
   }
-  return out;
+  return reference::ConvState(tag, config_.conv_kernel - 1, {{&ordered}});
 }
 
 StateTensor Qwen35Reference::DeltaState(const Rows& memory, const std::string& tag) const {
@@ -250,42 +198,21 @@ Result<DeltaNet> LoadDelta(const ModelFile& file, const std::string& p, const Qw
   return net;
 }
 
-Result<Attention> LoadAttention(const ModelFile& file, const std::string& p,
-                                const DecoderConfig& c) {
-  const int64_t q_width = int64_t{c.heads} * c.head_dim,
-                kv_width = int64_t{c.kv_heads} * c.head_dim;
-  Attention net;
-  ASSIGN_OR_RETURN(net.q, LoadMatrix(file, p + "attn_q", 2 * q_width, c.hidden_size));
-  ASSIGN_OR_RETURN(net.k, LoadMatrix(file, p + "attn_k", kv_width, c.hidden_size));
-  ASSIGN_OR_RETURN(net.v, LoadMatrix(file, p + "attn_v", kv_width, c.hidden_size));
-  ASSIGN_OR_RETURN(net.out, LoadMatrix(file, p + "attn_output", c.hidden_size, q_width));
-  ASSIGN_OR_RETURN(net.q_norm, LoadVector(file, p + "attn_q_norm.weight", c.head_dim));
-  ASSIGN_OR_RETURN(net.k_norm, LoadVector(file, p + "attn_k_norm.weight", c.head_dim));
-  return net;
-}
-
 Result<std::unique_ptr<ReferenceModel>> Qwen35Reference::Load(const ModelFile& file) {
   auto model = std::make_unique<Qwen35Reference>();
   ASSIGN_OR_RETURN(model->config_, ReadQwen35Config(file));
   const DecoderConfig& c = model->config_.decoder;
   model->inv_freq_ = MakeRotary(c.rope).inv_freq;
-  ASSIGN_OR_RETURN(model->embedding_, LoadMatrix(file, "token_embd", c.vocab_size, c.hidden_size));
-  ASSIGN_OR_RETURN(model->head_,
-                   LoadMatrix(file, c.tied ? "token_embd" : "output", c.vocab_size, c.hidden_size));
-  ASSIGN_OR_RETURN(model->final_norm_, LoadVector(file, "output_norm.weight", c.hidden_size));
+  ASSIGN_OR_RETURN(model->frame_, LoadFrame(file, c));
   for (int i = 0; i < c.layer_count; ++i) {
-    const std::string p = "blk." + std::to_string(i) + ".";
+    const std::string p = LayerPrefix(i);
     Layer layer;
     ASSIGN_OR_RETURN(layer.mixer_norm, LoadVector(file, p + "attn_norm.weight", c.hidden_size));
     ASSIGN_OR_RETURN(layer.ffn_norm,
                      LoadVector(file, p + "post_attention_norm.weight", c.hidden_size));
-    if (model->config_.moe.has_value()) {
-      ASSIGN_OR_RETURN(layer.moe, LoadMoe(file, p, c.hidden_size, *model->config_.moe));
-    } else {
-      ASSIGN_OR_RETURN(layer.ffn, LoadSwiGlu(file, p, c.hidden_size, c.ffn_size));
-    }
+    ASSIGN_OR_RETURN(layer.ffn, LoadFfn(file, p, c.hidden_size, c.ffn_size, model->config_.moe));
     if (model->config_.IsAttention(i)) {
-      ASSIGN_OR_RETURN(layer.attention, LoadAttention(file, p, c));
+      ASSIGN_OR_RETURN(layer.attention, LoadAttention(file, p, c, /*query_parts=*/2));
     } else {
       ASSIGN_OR_RETURN(layer.delta, LoadDelta(file, p, model->config_));
     }

@@ -66,6 +66,12 @@ Result<Row> LoadVector(const ModelFile& file, const std::string& name, int64_t n
 
 double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 double Silu(double x) { return x * Sigmoid(x); }
+Rows Silu(Rows x) {
+  for (Row& row : x) {
+    for (double& value : row) value = Silu(value);
+  }
+  return x;
+}
 double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 double Gelu(double x) {
@@ -88,6 +94,12 @@ Rows RmsNorm(const Rows& x, const Row& w, double eps) {
   Rows y;
   for (const Row& row : x) y.push_back(RmsNorm(row, w, eps));
   return y;
+}
+
+void Multiply(Rows& x, double factor) {
+  for (Row& row : x) {
+    for (double& value : row) value *= factor;
+  }
 }
 
 void Add(Rows& x, const Rows& y) {

@@ -33,6 +33,7 @@ Result<Row> LoadVector(const ModelFile& file, const std::string& name, int64_t n
 
 double Sigmoid(double x);
 double Silu(double x);
+Rows Silu(Rows x);  // of each element
 double Softplus(double x);
 double Gelu(double x);  // tanh form
 
@@ -40,6 +41,7 @@ double Gelu(double x);  // tanh form
 Row RmsNorm(const Row& x, const Row& w, double eps);
 Rows RmsNorm(const Rows& x, const Row& w, double eps);
 void Add(Rows& x, const Rows& y);
+void Multiply(Rows& x, double factor);
 
 // Rotates the first 2 * inv_freq.size() dims of each head of width d at the row's position.
 // half_split: pairs (i, i + n/2); else (2i, 2i + 1).
