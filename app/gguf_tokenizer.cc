@@ -30,6 +30,8 @@ Result<TokenizerSpec> ReadTokenizerSpec(const ModelFile& file) {
   ASSIGN_OR_RETURN(spec.tokens, Strings(file, prefix + "tokens"));
   if (file.Has(prefix + "merges")) {
     ASSIGN_OR_RETURN(spec.merges, Strings(file, prefix + "merges"));
+  } else if (spec.kind == TokenizerKind::kByteLevelBpe && spec.pre != "kimi-k2") {
+    return DataLoss("[tokenizer] " + prefix + "merges is missing");  // Kimi's follow from the ranks
   }
   if (file.Has(prefix + "scores")) {
     ASSIGN_OR_RETURN(spec.scores, file.GetF32Array(prefix + "scores"));

@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 TOOLS = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(TOOLS))
 
 
 def run(tool, *arguments):
@@ -153,6 +154,36 @@ class CountTests(InTree):
 
     def test_nothing_is_no_success(self):
         self.assertEqual(self.check(), (1, ["0 passed, 0 failed"]))
+
+
+class Comparisons(unittest.TestCase):
+    def test_the_corpus_is_the_same_for_a_seed_and_has_no_surrogates(self):
+        import text_corpus
+        texts = text_corpus.texts(300, 5, ["<|im_end|>"], TOOLS)
+        self.assertEqual(texts, text_corpus.texts(300, 5, ["<|im_end|>"], TOOLS))
+        self.assertNotEqual(texts, text_corpus.texts(300, 6, ["<|im_end|>"], TOOLS))
+        self.assertEqual("".join(texts).encode().decode(), "".join(texts))
+
+    def test_records_go_there_and_back(self):
+        import text_records
+        records = [["", "a\0b"], [], ["é" * 300]]
+        self.assertEqual(list(text_records._unpacked(b"".join(map(text_records._packed, records)))),
+                         [[f.encode() for f in r] for r in records])
+
+    def test_chats_are_rewritten_one_way_at_a_time(self):
+        import compare_templates
+        import template_chats
+        chat = [{"role": "user", "content": template_chats.text("a", "b")}, {"role": "assistant", "content": None}]
+        self.assertIn([{"role": "user", "content": "ab"}, {"role": "assistant", "content": ""}], compare_templates.rewritten(chat))
+        self.assertEqual(compare_templates.rewritten([{"role": "user", "content": "a"}]),
+                         [[{"role": "user", "content": template_chats.text("a")}]])
+
+    def test_pre_tokenizers_have_names(self):
+        import gguf_vocabulary
+        for name in ("qwen2", "qwen35", "tekken", "kimi-k2", "smollm", "command-r"):
+            pre_tokenizer, normalizer, ignore_merges = gguf_vocabulary.FAMILIES[name]
+            self.assertEqual(gguf_vocabulary.pre_name({"pre_tokenizer": pre_tokenizer, "normalizer": normalizer,
+                                                       "model": {"ignore_merges": ignore_merges}}), name)
 
 
 if __name__ == "__main__":

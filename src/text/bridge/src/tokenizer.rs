@@ -3,9 +3,9 @@
 //! pre-tokenizers for the others.
 
 use crate::byte_table::{byte_token, ByteChars, ByteTable, FLAG_ADDED, FLAG_KNOWN, FLAG_SPECIAL};
-use crate::split::{self, Stage};
+use crate::split::{self, Cuts, Stage};
 use crate::{spm, Fault, Outcome};
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use tokenizers::{
     AddedToken, AddedVocabulary, Model, ModelWrapper, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizer,
     PreTokenizerWrapper,
 };
-use unicode_normalization::{is_nfc, UnicodeNormalization};
+use unicode_normalization_alignments::{is_nfc, UnicodeNormalization}; // the tables that Hugging Face normalises by
 
 const SPACE_MARK: &str = "\u{2581}"; // SentencePiece's visible space
 const UNKNOWN: i32 = 2; // token types of GGUF
@@ -75,6 +75,9 @@ impl Tokenizer {
                 .ok_or_else(|| Fault::Input(format!("merge '{merge}' has no space")))?;
             pairs.push((left.to_string(), right.to_string()));
         }
+        if pairs.is_empty() && family.merges_from_ranks {
+            pairs = merges_by_rank(&vocab, tokens, types);
+        }
         check_merges(&vocab, &pairs)?;
         let bpe = BPE::builder()
             .vocab_and_merges(vocab, pairs)
@@ -91,10 +94,16 @@ impl Tokenizer {
             }
         }
         let text_form = if family.nfc { TextForm::Nfc } else { TextForm::AsIs };
-        let cutting = Cutting::Linear {
-            text_form,
-            stages: family.stages,
-            byte_level: true,
+        let cutting = match family.cuts {
+            Cuts::Stages(stages) => Cutting::Linear {
+                text_form,
+                stages,
+                byte_level: true,
+            },
+            Cuts::Json(pre_tokenizer) => Cutting::General {
+                normalizer: None,
+                pre_tokenizer: Some(serde_json::from_str(pre_tokenizer).map_err(input("pre-tokenizer"))?),
+            },
         };
         Self::assemble(bpe, added_tokens(tokens, types), cutting, byte_chars, table)
     }
@@ -113,7 +122,9 @@ impl Tokenizer {
             )));
         }
         let kind = |id: usize| types.get(id).copied().unwrap_or(1);
-        let vocab = vocabulary(tokens)?;
+        let (tokens, scores) = with_marked_spaces(tokens, scores, types);
+        let tokens: Vec<&str> = tokens.iter().map(Cow::as_ref).collect();
+        let vocab = vocabulary(&tokens)?;
         let pieces: Vec<(&str, u32, f32)> = tokens
             .iter()
             .enumerate()
@@ -149,7 +160,7 @@ impl Tokenizer {
             stages: Vec::new(),
             byte_level: false,
         };
-        let mut made = Self::assemble(bpe, added_tokens(tokens, types), cutting, ByteChars::new(), table)?;
+        let mut made = Self::assemble(bpe, added_tokens(&tokens, types), cutting, ByteChars::new(), table)?;
         made.strip_leading_space = add_space_prefix;
         Ok(made)
     }
@@ -172,7 +183,7 @@ impl Tokenizer {
         let added = loaded.get_added_vocabulary().clone();
         let any_normalized = added.get_added_tokens_decoder().values().any(|t| t.normalized);
         let linear = json_text_form(&normalizer)
-            .filter(|_| !any_normalized)
+            .filter(|form| !any_normalized || *form == TextForm::AsIs) // their normal form is then their own
             .and_then(|text_form| {
                 let (stages, byte_level) =
                     split::from_json(&pre_tokenizer, matches!(text_form, TextForm::SpaceMarks { .. }))?;
@@ -269,7 +280,7 @@ impl Tokenizer {
         byte_level: bool,
     ) -> tokenizers::Result<Vec<tokenizers::Token>> {
         let text: Cow<str> = match form {
-            TextForm::Nfc if !text.is_ascii() && !is_nfc(text) => Cow::Owned(text.nfc().collect()),
+            TextForm::Nfc if !text.is_ascii() && !is_nfc(text) => Cow::Owned(text.nfc().map(|(c, _)| c).collect()),
             TextForm::AsIs | TextForm::Nfc => Cow::Borrowed(text),
             TextForm::SpaceMarks { prefix } => Cow::Owned(format!(
                 "{}{}",
@@ -307,6 +318,26 @@ fn vocabulary(tokens: &[&str]) -> Outcome<AHashMap<String, u32>> {
         .collect())
 }
 
+/// The merges of a vocabulary ordered by rank, as tiktoken's: two tokens join if they spell a token, the one of lowest rank first.
+fn merges_by_rank(vocab: &AHashMap<String, u32>, tokens: &[&str], types: &[i32]) -> Vec<(String, String)> {
+    let is_plain = |id: u32| types.get(id as usize).is_none_or(|&kind| kind == 1);
+    let find = |part: &str| vocab.get(part).copied().filter(|&id| is_plain(id));
+    let mut pairs = Vec::new();
+    for (_, &token) in tokens.iter().enumerate().filter(|&(id, _)| is_plain(id as u32)) {
+        let mut cuts: Vec<(u32, u32, usize)> = token
+            .char_indices()
+            .skip(1)
+            .filter_map(|(at, _)| Some((find(&token[..at])?, find(&token[at..])?, at)))
+            .collect();
+        cuts.sort_unstable();
+        pairs.extend(
+            cuts.iter()
+                .map(|&(_, _, at)| (token[..at].to_string(), token[at..].to_string())),
+        );
+    }
+    pairs
+}
+
 fn check_merges(vocab: &AHashMap<String, u32>, merges: &[(String, String)]) -> Outcome<()> {
     for (left, right) in merges {
         for part in [left, right, &format!("{left}{right}")] {
@@ -320,17 +351,31 @@ fn check_merges(vocab: &AHashMap<String, u32>, merges: &[(String, String)]) -> O
     Ok(())
 }
 
-/// Tokens matched whole in raw text. One spelt with SentencePiece's space mark cannot be found there; its merges make it.
+/// Gemma's runs of spaces are user-defined tokens, which GGUF files spell with spaces and the score of an afterthought. In the
+/// tokenizer.json they are spelt with the space mark, and their merges come first (score 0, and all others are below).
+fn with_marked_spaces<'a>(tokens: &[&'a str], scores: &[f32], types: &[i32]) -> (Vec<Cow<'a, str>>, Vec<f32>) {
+    let known: AHashSet<&str> = tokens.iter().copied().collect();
+    let mut scores = scores.to_vec();
+    let marked = tokens.iter().enumerate().map(|(id, &token)| {
+        if types.get(id) != Some(&USER_DEFINED) || token.is_empty() || token.bytes().any(|b| b != b' ') {
+            return Cow::Borrowed(token);
+        }
+        let spelt = SPACE_MARK.repeat(token.len());
+        if known.contains(spelt.as_str()) {
+            return Cow::Borrowed(token);
+        }
+        scores[id] = 0.0;
+        Cow::Owned(spelt)
+    });
+    (marked.collect(), scores)
+}
+
+/// Tokens matched whole in raw text, as spelt: one spelt with SentencePiece's space mark where the text holds that mark.
 fn added_tokens(tokens: &[&str], types: &[i32]) -> Vec<AddedToken> {
-    let is_added = |kind: i32, token: &str| match kind {
-        CONTROL | UNKNOWN => !token.is_empty(),
-        USER_DEFINED => !token.is_empty() && !token.contains(SPACE_MARK),
-        _ => false,
-    };
     tokens
         .iter()
         .zip(types)
-        .filter(|(token, &kind)| is_added(kind, token))
+        .filter(|(token, &kind)| !token.is_empty() && matches!(kind, CONTROL | UNKNOWN | USER_DEFINED))
         .map(|(&token, &kind)| AddedToken::from(token, kind != USER_DEFINED).normalized(false))
         .collect()
 }
