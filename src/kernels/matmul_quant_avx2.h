@@ -14,8 +14,10 @@
 namespace cairn {
 namespace {
 
-// Blocks unpacked at a time, reused over all rows: 16 KiB of bytes stay in the L1 cache.
-constexpr int kBlocksUnpacked = 16;
+// Blocks unpacked at a time, reused over all rows: the 16 KiB of a pass stay in the L1 cache.
+// Fewer cost more starts and ends of tiles than the cache gives back.
+constexpr int kBlocksUnpacked = 32;
+constexpr int kPassBytes = kTileBytes / 2;  // of a block in a pass
 
 INLINE __m256i Load(const uint8_t* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
@@ -130,6 +132,7 @@ INLINE void LoadMins(const uint8_t* panel, int64_t b, __m256* out) {
 // (kVectors = 2) the 16 from 8 kFirst on.
 template <typename F, int kFirst, int kVectorCount>
 struct PackedSource {
+  static constexpr bool kNibbles = false;
   static constexpr int kVectors = kVectorCount;
   const uint8_t* panel;
   template <int Q>
@@ -151,17 +154,26 @@ struct PackedSource {
   INLINE void StopFetching() {}
 };
 
-// A few blocks unpacked into bytes and float scales.
+// Columns of one pass over the rows. 4 rows x 2 vectors fit the registers. 8-bit integers u are two
+// vectors, 16 h + l, so that their products, too, add up as int16 over a whole block: 2 + 1/4
+// multiplications a quad, where |u| * sign(x, u) widened at once takes 3.
+template <typename F>
+constexpr int kPassColumns = F::kBits == 8 ? 8 : 16;
+
+// A few blocks unpacked into bytes and float scales: [pass][block][8 quads][64].
+template <typename F>
 struct Unpacked {
-  alignas(64) uint8_t tile[kBlocksUnpacked * kTileBytes];
+  static constexpr int kPasses = kPanelColumns / kPassColumns<F>;
+  alignas(64) uint8_t tile[kPasses * kBlocksUnpacked * kPassBytes];
   alignas(64) float scale[kBlocksUnpacked * kPanelColumns];
   alignas(64) float other[kBlocksUnpacked * kPanelColumns];  // minimum, or scale of the upper half
 };
-// 16 of the 32 columns: 6 rows x 2 vectors fit the registers.
+// The columns of a pass.
 template <typename F>
 struct UnpackedSource {
-  static constexpr int kVectors = 2;
-  const uint8_t* tile;  // of the 16 columns
+  static constexpr bool kNibbles = F::kBits == 8;
+  static constexpr int kVectors = kNibbles ? 1 : 2;
+  const uint8_t* tile;
   const float* scale;
   const float* other;
   // The packed blocks after these, fetched while the first tile runs, so that memory and
@@ -170,12 +182,12 @@ struct UnpackedSource {
 
   template <int Q>
   INLINE void Quad(const uint8_t* block, __m256i* w) const {
-    w[0] = Load(block + Q * 128);
-    w[1] = Load(block + Q * 128 + 32);
+    w[0] = Load(block + Q * 64);
+    w[1] = Load(block + Q * 64 + 32);
   }
   INLINE const uint8_t* Block(int64_t b) const {
     if (ahead != nullptr) PrefetchBlock<F>(ahead, b);
-    return tile + b * kTileBytes;
+    return tile + b * kPassBytes;
   }
   INLINE void Scale(int64_t b, int half, __m256* out) const {
     LoadFloats((half == 0 ? scale : other) + b * 32, out);
@@ -183,24 +195,36 @@ struct UnpackedSource {
   INLINE void Min(int64_t b, __m256* out) const { LoadFloats(other + b * 32, out); }
   INLINE void StopFetching() { ahead = nullptr; }
   INLINE static void LoadFloats(const float* p, __m256* out) {
-    out[0] = _mm256_load_ps(p);
-    out[1] = _mm256_load_ps(p + 8);
+    for (int v = 0; v < kVectors; ++v) out[v] = _mm256_load_ps(p + 8 * v);
   }
 };
 
+INLINE void StoreBytes(uint8_t* p, __m256i v) {
+  _mm256_store_si256(reinterpret_cast<__m256i*>(p), v);
+}
+
+// `tile` is of the first pass.
 template <typename F, int Q>
 INLINE void UnpackQuad(const uint8_t* quants, uint8_t* tile) {
+  constexpr int kPass = kBlocksUnpacked * kPassBytes;
+  const __m256i low = _mm256_set1_epi8(15);
   for (int v = 0; v < 4; ++v) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(tile + Q * 128 + v * 32),
-                       LoadQuad<F, Q>(quants, v));
+    if constexpr (F::kBits == 8) {
+      const __m256i u = Load(quants + Q * 128 + v * 32);
+      uint8_t* p = tile + v * kPass + Q * 64;
+      StoreBytes(p, _mm256_and_si256(_mm256_srli_epi16(u, 4), low));
+      StoreBytes(p + 32, _mm256_and_si256(u, low));
+    } else {
+      StoreBytes(tile + v / 2 * kPass + Q * 64 + v % 2 * 32, LoadQuad<F, Q>(quants, v));
+    }
   }
 }
 
 template <typename F>
-void Unpack(const uint8_t* panel, int64_t begin, int count, Unpacked* out) {
+void Unpack(const uint8_t* panel, int64_t begin, int count, Unpacked<F>* out) {
   for (int b = 0; b < count; ++b) {
     const uint8_t* quants = BlockQuants<F>(panel, begin + b);
-    uint8_t* tile = out->tile + b * kTileBytes;
+    uint8_t* tile = out->tile + b * kPassBytes;
     UnpackQuad<F, 0>(quants, tile);
     UnpackQuad<F, 1>(quants, tile);
     UnpackQuad<F, 2>(quants, tile);
@@ -250,10 +274,9 @@ constexpr int kQuadsPerSum = F::kBits == 4   ? 8
 INLINE void Pin(__m256i& v) { __asm__("" : "+x"(v)); }
 
 // Adds quad Q to the sums of R rows.
-template <typename F, int R, int Q, int V, typename Source>
+template <typename F, int R, int Q, int V, int kStep = kQuadsPerSum<F>, typename Source>
 INLINE void AddQuad(const Source& source, const uint8_t* block, const int8_t* q, int64_t ldq,
                     __m256i (*pairs)[V], __m256i (*sum)[V]) {
-  constexpr int kStep = kQuadsPerSum<F>;
   constexpr int kPartQuads = F::kHalves ? 4 : 8;
   const __m256i one = _mm256_set1_epi16(1);
   __m256i w[V];
@@ -282,6 +305,50 @@ INLINE void AddQuad(const Source& source, const uint8_t* block, const int8_t* q,
   }
 }
 
+// The sums of a block or, with kHalves, of its lower or upper half.
+template <typename F, int R, int V, typename Source>
+INLINE void AddPart(const Source& source, const uint8_t* block, const int8_t* q, int64_t ldq,
+                    int part, __m256i (*sum)[V]) {
+  __m256i pairs[R][V];
+  if (part == 0) {
+    AddQuad<F, R, 0, V>(source, block, q, ldq, pairs, sum);
+    AddQuad<F, R, 1, V>(source, block, q, ldq, pairs, sum);
+    AddQuad<F, R, 2, V>(source, block, q, ldq, pairs, sum);
+    AddQuad<F, R, 3, V>(source, block, q, ldq, pairs, sum);
+  }
+  if (part == 1 || !F::kHalves) {
+    AddQuad<F, R, 4, V>(source, block, q, ldq, pairs, sum);
+    AddQuad<F, R, 5, V>(source, block, q, ldq, pairs, sum);
+    AddQuad<F, R, 6, V>(source, block, q, ldq, pairs, sum);
+    AddQuad<F, R, 7, V>(source, block, q, ldq, pairs, sum);
+  }
+}
+
+// A block's sums of 8 bits in nibbles; the format only says that they never widen inside a block.
+struct NibbleProducts {
+  static constexpr int kBits = 4;
+  static constexpr bool kHalves = false;
+};
+template <int R, typename Source>
+INLINE void AddNibbles(const Source& source, const uint8_t* block, const int8_t* q, int64_t ldq,
+                       __m256i (*sum)[1]) {
+  __m256i pairs[R][2];
+  __m256i unused[R][2];
+  AddQuad<NibbleProducts, R, 0, 2, 9>(source, block, q, ldq, pairs, unused);
+  AddQuad<NibbleProducts, R, 1, 2, 9>(source, block, q, ldq, pairs, unused);
+  AddQuad<NibbleProducts, R, 2, 2, 9>(source, block, q, ldq, pairs, unused);
+  AddQuad<NibbleProducts, R, 3, 2, 9>(source, block, q, ldq, pairs, unused);
+  AddQuad<NibbleProducts, R, 4, 2, 9>(source, block, q, ldq, pairs, unused);
+  AddQuad<NibbleProducts, R, 5, 2, 9>(source, block, q, ldq, pairs, unused);
+  AddQuad<NibbleProducts, R, 6, 2, 9>(source, block, q, ldq, pairs, unused);
+  AddQuad<NibbleProducts, R, 7, 2, 9>(source, block, q, ldq, pairs, unused);
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+    sum[r][0] = _mm256_add_epi32(_mm256_madd_epi16(pairs[r][0], _mm256_set1_epi16(16)),
+                                 _mm256_madd_epi16(pairs[r][1], _mm256_set1_epi16(1)));
+  }
+}
+
 // `count` blocks of R rows. The sums start at zero or, continues, from y.
 template <typename F, int R, typename Source>
 inline void RunTile(const Source& source, int64_t count, const Tile& t, bool continues) {
@@ -295,19 +362,11 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
     const ActivationBlock* a = t.blocks + b;
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
-      __m256i pairs[R][V];
       __m256i sum[R][V];
-      if (part == 0) {
-        AddQuad<F, R, 0, V>(source, block, q, t.ldq, pairs, sum);
-        AddQuad<F, R, 1, V>(source, block, q, t.ldq, pairs, sum);
-        AddQuad<F, R, 2, V>(source, block, q, t.ldq, pairs, sum);
-        AddQuad<F, R, 3, V>(source, block, q, t.ldq, pairs, sum);
-      }
-      if (part == kParts - 1) {
-        AddQuad<F, R, 4, V>(source, block, q, t.ldq, pairs, sum);
-        AddQuad<F, R, 5, V>(source, block, q, t.ldq, pairs, sum);
-        AddQuad<F, R, 6, V>(source, block, q, t.ldq, pairs, sum);
-        AddQuad<F, R, 7, V>(source, block, q, t.ldq, pairs, sum);
+      if constexpr (Source::kNibbles) {
+        AddNibbles<R>(source, block, q, t.ldq, sum);
+      } else {
+        AddPart<F, R, V>(source, block, q, t.ldq, part, sum);
       }
       __m256 scale[V];
       source.Scale(b, part, scale);
@@ -317,10 +376,11 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
           __m256i n = sum[r][v];
-          if constexpr (F::kZero != 0 && F::kBits != 8) {
+          if constexpr (F::kZero != 0 && (F::kBits != 8 || Source::kNibbles)) {
             n = _mm256_add_epi32(n, Offset<F>(a[r * t.ld_blocks], part));
           }
-          if constexpr (F::kZero == 0 && F::kBits == 8) {  // the products are of u - 128
+          if constexpr (F::kZero == 0 && F::kBits == 8 &&
+                        !Source::kNibbles) {  // the products are of u - 128
             const __m256i offset = _mm256_set1_epi32(a[r * t.ld_blocks].offset);
             n = _mm256_sub_epi32(n, _mm256_slli_epi32(offset, 4));
           }
@@ -353,13 +413,12 @@ constexpr int kWideRowsMax = F::kBits == 8   ? 4
 template <typename F>
 constexpr int kDirectRowsMax = F::kBits == 8 ? 48 : 0;
 
-// Rows of a tile. Types that widen their sums inside a block need registers for both widths.
-template <typename F>
-constexpr int kRowsMax = F::kBits == 8 || F::kBits == 6 ? 4 : 6;
+// Rows of a tile. More than these and g++ 12 spills the sums of pairs.
+constexpr int kRowsMax = 4;
 
 template <typename F, int R, typename Source>
 void RunRows(Source source, int64_t count, Tile t, int rows, bool continues) {
-  constexpr int kTileRows = Source::kVectors == 4 ? kWideTileRows : kRowsMax<F>;
+  constexpr int kTileRows = Source::kVectors == 4 ? kWideTileRows : kRowsMax;
   while (rows > 0) {
     const int r = TileRows(rows, kTileRows);
     if (r == R) {
@@ -384,26 +443,27 @@ void QuantizedPanel(const PanelCall& c) {
   }
   if constexpr (kDirectRowsMax<F> > 0) {
     if (c.rows <= kDirectRowsMax<F>) {
-      RunRows<F, kRowsMax<F>>(PackedSource<F, 0, 2>{c.panel}, count, t, c.rows, false);
+      RunRows<F, kRowsMax>(PackedSource<F, 0, 2>{c.panel}, count, t, c.rows, false);
       if (c.columns <= 16) return;
       t.y += 16;
       t.columns -= 16;
-      return RunRows<F, kRowsMax<F>>(PackedSource<F, 2, 2>{c.panel}, count, t, c.rows, false);
+      return RunRows<F, kRowsMax>(PackedSource<F, 2, 2>{c.panel}, count, t, c.rows, false);
     }
   }
-  Unpacked u;
+  Unpacked<F> u;
   for (int64_t b = 0; b < count; b += kBlocksUnpacked) {
     const int n = static_cast<int>(count - b < kBlocksUnpacked ? count - b : kBlocksUnpacked);
     Unpack<F>(c.panel, b, n, &u);
     t.q = c.q + b * kBlockK;
     t.blocks = c.blocks + b;
-    for (int half = 0; half < 2 && c.columns > half * 16; ++half) {
-      t.y = c.y + half * 16;
-      t.columns = c.columns - half * 16;
-      UnpackedSource<F> source = {u.tile + half * 64, u.scale + half * 16, u.other + half * 16,
-                                  nullptr};
-      if (half == 0) source.ahead = c.panel + (b + n) / F::kGroup * F::kGroupBytes;
-      RunRows<F, kRowsMax<F>>(source, n, t, c.rows, b > 0);
+    for (int column = 0; column < c.columns; column += kPassColumns<F>) {
+      t.y = c.y + column;
+      t.columns = c.columns - column;
+      UnpackedSource<F> source = {
+          u.tile + column / kPassColumns<F> * (kBlocksUnpacked * kPassBytes), u.scale + column,
+          u.other + column, nullptr};
+      if (column == 0) source.ahead = c.panel + (b + n) / F::kGroup * F::kGroupBytes;
+      RunRows<F, kRowsMax>(source, n, t, c.rows, b > 0);
     }
   }
 }
