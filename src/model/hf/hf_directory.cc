@@ -55,7 +55,9 @@ class HfTensorSource final : public TensorSource {
 
 // The name of a model that has no other: its directory, or its repository in the cache.
 std::string NameOf(const std::string& directory) {
-  const std::filesystem::path path = std::filesystem::path(directory).lexically_normal();
+  std::error_code ec;  // "." and ".." are no names
+  std::filesystem::path path = std::filesystem::absolute(directory, ec);
+  path = (ec ? std::filesystem::path(directory) : path).lexically_normal();
   const std::filesystem::path own =
       path.filename().empty() ? path.parent_path().filename() : path.filename();
   for (const std::filesystem::path& part : path) {

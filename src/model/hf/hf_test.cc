@@ -163,7 +163,12 @@ const Breakage kBrokenShards[] = {
      [](const std::string& d) {
        ReplaceInHeader(d + "/" + kFirst, kNorm, "[64]", "[4611686018427387904,16]");
      },
-     StatusCode::kDataLoss, "wanted more than 2^64"},
+     StatusCode::kDataLoss, "wanted more than 2^63"},
+    {"ShapeThatOverflowsBeforeItsZero",
+     [](const std::string& d) {
+       ReplaceInHeader(d + "/" + kFirst, kNorm, "[64]", "[1152921504606846976,2,0]");
+     },
+     StatusCode::kDataLoss, "wanted more than 2^63"},
     {"NegativeSize",
      [](const std::string& d) { ReplaceInHeader(d + "/" + kFirst, kNorm, "[64]", "[-64]"); },
      StatusCode::kDataLoss, "got -64 in the shape, wanted sizes >= 0"},
@@ -364,6 +369,21 @@ TEST(HfDirectory, ACacheRepositoryLeadsToItsSnapshot) {
   EXPECT_NE(OpenModelFile(repo).status().message().find("'def456'"), std::string::npos);
   fs::remove(repo + "/refs/main");
   EXPECT_TRUE(OpenModelFile(repo).ok());  // there is only one
+}
+
+TEST(HfDirectory, TheDirectoryOneStandsInHasItsRealName) {
+  TempDirectory temp;
+  const std::string directory = temp.path() + "/my-model";
+  CopyFiles(kData + "llama-a/hf", directory);
+  const fs::path before = fs::current_path();
+  for (const auto& [from, path] :
+       {std::pair(directory, "."), {directory, "./"}, {temp.path(), "my-model/"}}) {
+    fs::current_path(from);
+    const auto file = OpenModelFile(path);
+    fs::current_path(before);
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    EXPECT_EQ((*file)->GetString("general.name").value(), "my-model") << path;
+  }
 }
 
 TEST(HfDirectory, ReadsWhatTheTextSideNeeds) {

@@ -84,6 +84,17 @@ Status ReadOffsets(const JsonValue& value, uint64_t data_bytes, Placed* out) {
   return {};
 }
 
+// nullopt beyond 2^63, also where a size of 0 follows: element_count() multiplies in this order.
+std::optional<uint64_t> BytesOf(uint64_t element_bytes, std::span<const int64_t> shape) {
+  uint64_t bytes = element_bytes;
+  for (const int64_t dim : shape) {
+    const std::optional<uint64_t> more = CheckedMul(bytes, static_cast<uint64_t>(dim));
+    if (!more || *more > uint64_t{INT64_MAX}) return std::nullopt;
+    bytes = *more;
+  }
+  return bytes;
+}
+
 Status ReadTensor(const JsonValue::Member& member, uint64_t data_bytes,
                   const SafetensorsLimits& limits, Placed* out) {
   const auto& [name, value] = member;
@@ -111,13 +122,10 @@ Status ReadTensor(const JsonValue::Member& member, uint64_t data_bytes,
   tensor.dtype = known->name;
   RETURN_IF_ERROR(ReadShape(value, limits, &tensor));
   RETURN_IF_ERROR(ReadOffsets(value, data_bytes, out));
-  std::optional<uint64_t> bytes = known->bytes;
-  for (const int64_t dim : tensor.shape) {
-    if (bytes) bytes = CheckedMul(*bytes, static_cast<uint64_t>(dim));
-  }
+  const std::optional<uint64_t> bytes = BytesOf(known->bytes, tensor.shape);
   if (!bytes || *bytes != out->end - out->begin) {
     return DataLoss(Tensor(name) + "got " + std::to_string(out->end - out->begin) +
-                    " bytes, wanted " + (bytes ? std::to_string(*bytes) : "more than 2^64") +
+                    " bytes, wanted " + (bytes ? std::to_string(*bytes) : "more than 2^63") +
                     " for its shape and dtype");
   }
   return {};
