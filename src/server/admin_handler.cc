@@ -11,6 +11,7 @@
 #include "server/admin_json.h"
 #include "server/chat_handler.h"
 #include "server/openai_json.h"
+#include "server/prepare_request.h"
 
 namespace cairn {
 namespace {

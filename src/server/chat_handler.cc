@@ -18,6 +18,7 @@
 #include "server/access.h"
 #include "server/answer_text.h"
 #include "server/openai_json.h"
+#include "server/prepare_request.h"
 
 namespace cairn {
 namespace {
@@ -26,7 +27,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kSilenceMax = std::chrono::seconds(10);  // then a comment; clients give up at 15
 constexpr size_t kLoggedErrorMax = 200;
-constexpr std::string_view kThinkTag = "<think>";
 
 double Milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
@@ -36,53 +36,6 @@ int64_t CountCharacters(std::string_view text) {
   int64_t count = 0;
   for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   return count;
-}
-
-ReasoningSplitter::Begin ReasoningBegin(const ServeContext& context, Route route,
-                                        const std::string& prompt_text) {
-  if (route != Route::kChat || !context.has_think_tags) return ReasoningSplitter::Begin::kPlain;
-  const size_t end = prompt_text.find_last_not_of(" \t\r\n");
-  const std::string_view text = std::string_view(prompt_text).substr(0, end + 1);
-  return text.ends_with(kThinkTag) ? ReasoningSplitter::Begin::kOpen
-                                   : ReasoningSplitter::Begin::kMayOpen;
-}
-
-// What the worker makes of a body.
-struct Prepared {
-  std::optional<GenerationRequest> request;
-  ApiError error;  // if there is no request
-  ReasoningSplitter::Begin reasoning = ReasoningSplitter::Begin::kPlain;
-  std::string echo;
-  std::shared_ptr<const StopSet> stops;
-};
-
-Prepared Refused(ApiError error) {
-  Prepared p;
-  p.error = std::move(error);
-  return p;
-}
-
-Prepared Prepare(const ServeContext& context, Route route, const std::string& body) {
-  Prepared p;
-  const LoadedService& loaded = context.loaded;
-  auto parsed =
-      ParseGenerationRequest(route, body, context.defaults, loaded.tokenizer->vocab_size());
-  if (!parsed.value) return Refused(std::move(parsed.error));
-  GenerationRequest& r = *parsed.value;
-  auto prompt = BuildPrompt(*loaded.prompts, r);
-  if (!prompt.ok()) return Refused(ToApiError(prompt.status()));
-  p.reasoning = ReasoningBegin(context, route, prompt->text);
-  if (r.echo)
-    p.echo = r.prompt_text ? *r.prompt_text : loaded.tokenizer->Decode(prompt->tokens, false);
-  p.stops = std::make_shared<const StopSet>(r.stop);
-  r.engine.prompt = std::move(prompt->tokens);
-  r.engine.system_end = prompt->system_end;
-  r.engine.tail_begin = prompt->tail_begin;
-  r.engine.raw = prompt->raw;
-  r.engine.has_stop_strings = !p.stops->empty();
-  r.engine.deadline_ms = context.request_timeout_ms;
-  p.request = std::move(r);
-  return p;
 }
 
 // One request. Lives as long as its connection waits for the reply, or until the reply is written.
@@ -105,7 +58,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Guard(const auto& step);
   void PrepareOnWorker(const HttpRequest& http);
   void TakePrepared();
-  void OnPrepared(Prepared prepared);
+  void OnPrepared(PreparedRequest prepared);
   std::function<void()> Wakeup();
   void Begin();
   void OnEvents();
@@ -136,7 +89,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   ReplyHead head_;
   bool gone_ = false, ended_ = false, streaming_ = false;
   std::atomic<bool> abandoned_{false};  // for the worker: nobody waits for the answer
-  Prepared prepared_;                   // the worker's until is_prepared_
+  PreparedRequest prepared_;            // the worker's until is_prepared_
   std::atomic<bool> is_prepared_{false};
 
   GenerationRequest request_;
@@ -211,7 +164,7 @@ void Generation::Guard(const auto& step) {
 void Generation::PrepareOnWorker(const HttpRequest& http) {
   if (abandoned_) return;
   try {
-    prepared_ = Prepare(context_, head_.route, http.body);
+    prepared_ = PrepareRequest(context_, head_.route, http.body);
     if (prepared_.request) prepared_.request->engine.share_key = std::string(GivenKey(http));
   } catch (const std::bad_alloc&) {  // these texts need none
     prepared_.request.reset();
@@ -219,7 +172,8 @@ void Generation::PrepareOnWorker(const HttpRequest& http) {
     prepared_.error.type = "server_error";
     prepared_.error.message = "out of memory";
   } catch (const std::exception& e) {
-    prepared_ = Refused(ToApiError(Internal(std::string("[server] ") + e.what())));
+    prepared_ = {};
+    prepared_.error = ToApiError(Internal(std::string("[server] ") + e.what()));
   }
 }
 
@@ -230,7 +184,7 @@ void Generation::TakePrepared() {
   OnPrepared(std::exchange(prepared_, {}));
 }
 
-void Generation::OnPrepared(Prepared p) {
+void Generation::OnPrepared(PreparedRequest p) {
   if (!p.request) return Fail(p.error);
   request_ = std::move(*p.request);
   echo_ = std::move(p.echo);
@@ -248,6 +202,7 @@ void Generation::OnPrepared(Prepared p) {
                       .count();
   head_.model = context_.model_id;
   r.id = head_.id;
+  r.log_id = reply_.request_id();
   reply_.Note("completion", head_.id);
   reply_.Note("prompt_tokens", prompt_tokens_);
   auto stream = context_.loaded.engine->Submit(std::move(r), Wakeup());
@@ -505,17 +460,6 @@ void Generation::Close() { stream_.reset(); }
 void StartGeneration(ServeContext& context, Route route, std::shared_ptr<HttpRequest> request,
                      ApiReply reply) {
   std::make_shared<Generation>(context, route, std::move(reply))->Start(std::move(request));
-}
-
-Result<Prompt> BuildPrompt(const PromptBuilder& prompts, GenerationRequest& r) {
-  if (r.route == Route::kChat) {
-    return prompts.FromChat({.messages_json = r.messages_json,
-                             .tools_json = r.tools_json,
-                             .kwargs_json = r.kwargs_json,
-                             .add_generation_prompt = r.add_generation_prompt});
-  }
-  if (r.prompt_tokens) return prompts.FromTokens(std::move(*r.prompt_tokens));
-  return prompts.FromText(r.prompt_text.value_or(""));
 }
 
 ApiError SubmitError(const Status& status, int64_t prompt_tokens, int64_t context_length) {

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "server/api_reply.h"
-#include "server/reasoning_splitter.h"
 #include "server/serve_context.h"
 
 namespace cairn {
@@ -17,8 +16,6 @@ namespace cairn {
 void StartGeneration(ServeContext& context, Route route, std::shared_ptr<HttpRequest> request,
                      ApiReply reply);
 
-// Render and Encode: the prompt of a checked request.
-Result<Prompt> BuildPrompt(const PromptBuilder& prompts, GenerationRequest& request);
 // An error of Submit, with the sizes of a prompt that is too long.
 ApiError SubmitError(const Status& status, int64_t prompt_tokens, int64_t context_length);
 

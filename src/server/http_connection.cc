@@ -8,10 +8,10 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <utility>
 
+#include "server/http_reply.h"
 #include "server/http_text.h"
 
 namespace cairn {
@@ -32,45 +32,7 @@ bool IsLoopback(const asio::ip::address& a) {
   return a.is_loopback();
 }
 
-class Connection;
-
-// The handler's end of one request. Outlives its connection harmlessly.
-class Reply : public HttpReply {
- public:
-  Reply(std::weak_ptr<Connection> connection, bool is_head, bool is_http_11)
-      : connection_(std::move(connection)), is_head_(is_head), is_http_11_(is_http_11) {}
-
-  void Send(int status, std::string_view content_type, std::string body,
-            const HttpHeaders& headers) override;
-  void BeginStream(std::string_view content_type, const HttpHeaders& headers) override;
-  void Write(std::string_view data) override;
-  void EndStream(bool close_connection) override;
-  bool wants_more() const override;
-  void SetEvents(Events events) override { events_ = std::move(events); }
-  void Abort() noexcept override;
-
-  // Of the connection
-  Events& events() { return events_; }
-  bool ended() const { return ended_; }
-  void Detach() {  // no more of anything
-    ended_ = true;
-    connection_.reset();
-    // What the events hold may own this reply; it goes when the caller's copy goes.
-    const Events dropped = std::exchange(events_, {});
-  }
-
- private:
-  void End();
-  std::string Head(int status, std::string_view content_type, const HttpHeaders& headers,
-                   bool keep_alive) const;
-
-  std::weak_ptr<Connection> connection_;
-  const bool is_head_, is_http_11_;
-  bool begun_ = false, ended_ = false;
-  Events events_;
-};
-
-class Connection : public HttpConnection {
+class Connection : public HttpConnection, public ReplyOutput {
  public:
   Connection(tcp::socket socket, HttpShared& shared) : socket_(std::move(socket)), shared_(shared) {
     error_code ec;
@@ -87,12 +49,11 @@ class Connection : public HttpConnection {
     if (phase_ == Phase::kRequest && !request_begun_) Close();
   }
 
-  // -- For Reply
-  void Write(std::string_view data);
-  void EndReply(bool close_connection);
-  bool keep_alive() const { return keep_alive_ && !shared_.stopping; }
-  size_t output_bytes() const { return out_.size() + sending_.size() - sent_; }
-  const HttpShared& shared() const { return shared_; }
+  // -- ReplyOutput
+  void Write(std::string_view data) override;
+  void EndReply(bool close_connection) override;
+  bool keep_alive() const override { return keep_alive_ && !shared_.stopping; }
+  bool wants_more() const override { return output_bytes() < shared_.limits.output_bytes_max; }
 
  private:
   enum class Phase { kRequest, kReply, kLinger, kClosed };
@@ -118,6 +79,7 @@ class Connection : public HttpConnection {
   void Guard(const auto& step);
   void Gone();
   void ReleaseReply();
+  size_t output_bytes() const { return out_.size() + sending_.size() - sent_; }
 
   tcp::socket socket_;
   HttpShared& shared_;
@@ -133,74 +95,13 @@ class Connection : public HttpConnection {
   size_t body_bytes_ = 0;  // counted in shared_.all_bodies_bytes
   Clock::time_point read_deadline_ = Clock::time_point::max(), linger_end_;
   // Replying
-  std::shared_ptr<Reply> reply_;
+  std::shared_ptr<ConnectionReply> reply_;
   bool keep_alive_ = false;
   std::string out_, sending_;  // sending_[sent_, size) is on its way
   size_t sent_ = 0;
   bool writing_ = false, was_full_ = false;
   Clock::time_point write_deadline_ = Clock::time_point::max();
 };
-
-// -- Reply
-
-std::string Reply::Head(int status, std::string_view content_type, const HttpHeaders& headers,
-                        bool keep_alive) const {
-  std::string head = "HTTP/1.1 " + std::to_string(status) + " " + ReasonPhrase(status) + "\r\n";
-  if (!content_type.empty()) head.append("Content-Type: ").append(content_type).append("\r\n");
-  for (const auto& [name, value] : headers)
-    head.append(name).append(": ").append(value).append("\r\n");
-  head.append("Connection: ").append(keep_alive ? "keep-alive" : "close").append("\r\n");
-  return head;
-}
-
-void Reply::Send(int status, std::string_view content_type, std::string body,
-                 const HttpHeaders& headers) {
-  const auto connection = connection_.lock();
-  if (!connection || begun_ || ended_) return;
-  begun_ = true;
-  std::string head = Head(status, content_type, headers, connection->keep_alive());
-  if (status != 204) head += "Content-Length: " + std::to_string(body.size()) + "\r\n";
-  head += "\r\n";
-  if (!is_head_ && status != 204) head += body;
-  connection->Write(head);
-  ended_ = true;
-  connection->EndReply(false);
-}
-
-void Reply::BeginStream(std::string_view content_type, const HttpHeaders& headers) {
-  const auto connection = connection_.lock();
-  if (!connection || begun_ || ended_) return;
-  begun_ = true;
-  std::string head = Head(200, content_type, headers, is_http_11_ && connection->keep_alive());
-  head += is_http_11_ ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
-  connection->Write(head);
-}
-
-void Reply::Write(std::string_view data) {
-  const auto connection = connection_.lock();
-  if (!connection || ended_ || data.empty() || is_head_) return;
-  if (!is_http_11_) return connection->Write(data);
-  char size[24];
-  std::snprintf(size, sizeof size, "%zx\r\n", data.size());
-  connection->Write(std::string(size).append(data).append("\r\n"));
-}
-
-void Reply::EndStream(bool close_connection) {
-  const auto connection = connection_.lock();
-  if (!connection || ended_) return;
-  if (is_http_11_ && !is_head_) connection->Write("0\r\n\r\n");
-  ended_ = true;
-  connection->EndReply(close_connection || !is_http_11_);
-}
-
-void Reply::Abort() noexcept {
-  if (const auto connection = connection_.lock()) connection->Close();
-}
-
-bool Reply::wants_more() const {
-  const auto connection = connection_.lock();
-  return connection && connection->output_bytes() < connection->shared().limits.output_bytes_max;
-}
 
 // -- Reading
 
@@ -360,7 +261,8 @@ void Connection::Dispatch() {
   keep_alive_ = message.keep_alive();
   phase_ = Phase::kReply;
   read_deadline_ = Clock::time_point::max();
-  reply_ = std::make_shared<Reply>(Self(), request->method == "HEAD", message.version() == 11);
+  reply_ =
+      std::make_shared<ConnectionReply>(Self(), request->method == "HEAD", message.version() == 11);
   ++shared_.active_requests;
   shared_.handler(std::move(request), reply_);
 }
@@ -374,7 +276,7 @@ void Connection::Refuse(int status, std::string_view message) {
   read_deadline_ = Clock::now() + shared_.limits.linger_time_max + shared_.limits.write_time_max;
   buffer_.consume(buffer_.size());
   parser_.emplace();
-  reply_ = std::make_shared<Reply>(Self(), false, true);
+  reply_ = std::make_shared<ConnectionReply>(Self(), false, true);
   ++shared_.active_requests;
   reply_->Send(status, "application/json", shared_.error_body(status, message), {});
 }
