@@ -116,11 +116,14 @@ std::string LogLine(LogFormat format, LogLevel level, std::string_view message,
   return line;
 }
 
+bool LogEnabled(LogLevel level) {
+  return level != LogLevel::kOff && TheSink().logger->should_log(ToSpdlog(level));
+}
+
 void Log(LogLevel level, std::string_view message, std::span<const LogField> fields) {
+  if (!LogEnabled(level)) return;
   Sink& sink = TheSink();
-  const auto spd_level = ToSpdlog(level);
-  if (level == LogLevel::kOff || !sink.logger->should_log(spd_level)) return;
-  sink.logger->log(spd_level, LogLine(sink.format, level, message, fields));
+  sink.logger->log(ToSpdlog(level), LogLine(sink.format, level, message, fields));
 }
 
 }  // namespace cairn

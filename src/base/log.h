@@ -34,6 +34,7 @@ struct LogField {
 };
 
 void Log(LogLevel level, std::string_view message, std::span<const LogField> fields = {});
+bool LogEnabled(LogLevel level);  // whether Log would write; for lines that cost to make
 // The line without its time: what Log writes in a format.
 std::string LogLine(LogFormat format, LogLevel level, std::string_view message,
                     std::span<const LogField> fields);

@@ -39,6 +39,9 @@ struct CacheOptions {
   ReplayCost replay_cost;            // for kValue
   VictimChooser* chooser = nullptr;  // decides in kValue's place: for programs that know the future
   double pinned_share_max = 0.5;     // pins may hold this share of bytes_max and of paths_max
+  // What a block and a state weigh in whole pages, and the memory budget that counts them so: pins
+  // may hold that share of it too.
+  uint64_t block_page_bytes = 0, state_page_bytes = 0, page_bytes_max = UINT64_MAX;
   size_t pins_max = 256;
   CacheFault fault = CacheFault::kNone;
   bool enabled() const { return bytes_max > 0 && paths_max.value_or(1) > 0; }

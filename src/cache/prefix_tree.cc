@@ -190,6 +190,16 @@ void PrefixTree::MoveLease(LeaseRecord& record, TreeNode* node) {
   Tidy(before);
 }
 
+bool PrefixTree::LetGoOfPath(Lease& lease) {
+  LeaseRecord& record = *lease.record_;
+  if (record.node->is_root()) return false;
+  ReleaseMarks(lease);
+  TreeNode* root = record.node;
+  while (!root->is_root()) root = root->parent;
+  MoveLease(record, root);
+  return true;
+}
+
 // Deepest version first: it holds all rows of the path up to its node's end.
 std::vector<BlockRef> PrefixTree::PathBlocks(const TreeNode* node) const {
   std::vector<BlockRef> path(block_bytes_ > 0 ? BlocksCovering(node->end()) : 0);

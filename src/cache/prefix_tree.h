@@ -106,6 +106,10 @@ struct NodeInfo {
   bool pinned;
 };
 
+struct PoolCounts {
+  uint64_t blocks = 0, states = 0;
+};
+
 struct EvictionCounts {
   uint64_t bytes = 0;  // states and leaves that went for the byte limit
   uint64_t paths = 0;  // leaves that went for the path limit
@@ -141,6 +145,9 @@ class PrefixTree {
   std::vector<Mark> ReserveMarks(Lease& lease, std::span<const BlockRef> blocks,
                                  std::span<const Mark> marks);
   void ReleaseMarks(Lease& lease);  // what was reserved and not published
+  // The sequence goes on without a hold on its path, which may then be evicted like any other, and
+  // publishes again from its first token. False: it held nothing.
+  bool LetGoOfPath(Lease& lease);
   // Stores the state after tokens.size() tokens. `blocks` cover them (empty without KV). An empty
   // `state` (SequenceState::TakeState has none to give) is not published: kDropped. REQUIRES:
   // tokens.size() >= lease.position() and > 0; tokens begin with the lease's path. With a
@@ -185,6 +192,12 @@ class PrefixTree {
   size_t pin_count() const { return pins_.size(); }
   uint64_t pinned_bytes() const;  // what stays for the pins alone, counted once
   uint64_t pinned_bytes_max() const;
+  // The same, counted in the pools.
+  PoolCounts PinnedCounts() const { return CountPinned(pins_); }
+  // Without the blocks that a sequence of these tokens shares with the pins whatever else goes.
+  PoolCounts PinnedCountsBeside(std::span<const Token> tokens, std::string_view salt) const;
+  int64_t pinned_tokens_max() const;             // the longest pinned path
+  uint64_t version() const { return version_; }  // another one after each change
   const EvictionCounts& evictions() const { return evictions_; }
   const CacheOptions& options() const { return options_; }
   // Recomputes everything from the nodes and compares. Aborts on a difference. For tests and idle
@@ -293,7 +306,7 @@ class PrefixTree {
   TreeNode* FindNode(uint64_t id) const;
   void CheckQueued(const TreeNode* node) const;
   Status CheckPin(TreeNode* node) const;
-  uint64_t PinnedBytes(std::span<TreeNode* const> pins) const;
+  PoolCounts CountPinned(std::span<TreeNode* const> pins) const;
 
   const StateLayout layout_;
   const CacheOptions options_;

@@ -78,20 +78,54 @@ uint64_t PrefixTree::pinned_bytes_max() const {
 }
 
 // All KV of the paths, and the pinned states. It grows with no other call than Pin.
-uint64_t PrefixTree::pinned_bytes() const { return PinnedBytes(pins_); }
+uint64_t PrefixTree::pinned_bytes() const {
+  const PoolCounts held = CountPinned(pins_);
+  return held.blocks * block_bytes_ + held.states * buffer_bytes_;
+}
 
-uint64_t PrefixTree::PinnedBytes(std::span<TreeNode* const> pins) const {
+int64_t PrefixTree::pinned_tokens_max() const {
+  int64_t tokens = 0;
+  for (const TreeNode* pin : pins_) tokens = std::max(tokens, pin->end());
+  return tokens;
+}
+
+PoolCounts PrefixTree::CountPinned(std::span<TreeNode* const> pins) const {
   std::unordered_set<const TreeNode*> nodes;
   std::unordered_set<uint32_t> blocks;
-  uint64_t states = 0;
+  PoolCounts held;
   for (const TreeNode* pin : pins) {
-    states += pin->has_state();
+    held.states += pin->has_state();
     for (const TreeNode* node = pin; node != nullptr; node = node->parent) {
       if (!nodes.insert(node).second) break;
       for (const BlockRef& block : node->blocks) blocks.insert(block.index());
     }
   }
-  return blocks.size() * block_bytes_ + states * buffer_bytes_;
+  held.blocks = blocks.size();
+  return held;
+}
+
+// Shared are the whole blocks before the restore point that pins alone would leave: the deepest
+// pinned checkpoint on the way, or, where any length can be restored, the end of what is pinned.
+PoolCounts PrefixTree::PinnedCountsBeside(std::span<const Token> tokens,
+                                          std::string_view salt) const {
+  PoolCounts held = CountPinned(pins_);
+  const TreeNode* root = FindRoot(salt);
+  if (root == nullptr || block_bytes_ == 0) return held;
+  std::unordered_set<const TreeNode*> usable(pins_.begin(), pins_.end());
+  if (layout_.trimmable()) {
+    for (const TreeNode* pin : pins_)
+      for (const TreeNode* node = pin; node != nullptr; node = node->parent) usable.insert(node);
+  }
+  const Position at = Walk(root, tokens);
+  int64_t depth = at.depth;
+  for (const TreeNode* node = at.node; !node->is_root(); node = node->parent) {
+    depth = std::min(depth, node->end());
+    if (!usable.contains(node) || (!layout_.trimmable() && depth < node->end())) continue;
+    if (layout_.trimmable()) depth = std::min<int64_t>(depth, std::ssize(tokens) - 1);
+    held.blocks -= static_cast<uint64_t>(depth / kBlockTokens);
+    break;
+  }
+  return held;
 }
 
 Status PrefixTree::CheckPin(TreeNode* node) const {
@@ -112,12 +146,20 @@ Status PrefixTree::CheckPin(TreeNode* node) const {
   }
   std::vector<TreeNode*> pins = pins_;
   pins.push_back(node);
-  const uint64_t wanted = PinnedBytes(pins);
-  if (wanted > pinned_bytes_max()) {
+  const auto exceeds = [&](uint64_t wanted, uint64_t max, const char* whose, uint64_t whole) {
     return ResourceExhausted(name + ": pins would hold " + std::to_string(wanted) +
-                             " bytes, wanted at most " + std::to_string(pinned_bytes_max()) +
-                             " of the cache's " + std::to_string(options_.bytes_max));
-  }
+                             " bytes, wanted at most " + std::to_string(max) + " of the " + whose +
+                             " " + std::to_string(whole));
+  };
+  const PoolCounts held = CountPinned(pins);
+  const uint64_t wanted = held.blocks * block_bytes_ + held.states * buffer_bytes_;
+  if (wanted > pinned_bytes_max())
+    return exceeds(wanted, pinned_bytes_max(), "cache's", options_.bytes_max);
+  const uint64_t pages =
+      held.blocks * options_.block_page_bytes + held.states * options_.state_page_bytes;
+  const auto pages_max = static_cast<uint64_t>(options_.pinned_share_max *
+                                               static_cast<double>(options_.page_bytes_max));
+  if (pages > pages_max) return exceeds(pages, pages_max, "budget's", options_.page_bytes_max);
   return {};
 }
 
@@ -128,6 +170,7 @@ Status PrefixTree::Pin(uint64_t id) {
   RETURN_IF_ERROR(CheckPin(node));
   node->pinned = true;
   pins_.push_back(node);
+  ++version_;
   Requeue(node);
   return {};
 }
@@ -138,6 +181,7 @@ Status PrefixTree::Unpin(uint64_t id) {
   if (!node->pinned) return {};
   node->pinned = false;
   std::erase(pins_, node);
+  ++version_;
   Requeue(node);
   Tidy(node);
   return {};

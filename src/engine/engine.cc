@@ -55,6 +55,7 @@ class ThreadedEngine : public Engine {
 
  private:
   Status Check(const Request& request) const;
+  uint64_t PinnedBytesAtLeast(const Request& request) const;
   void Main();
   void WaitForWork(bool busy);
   void TakeInbox();
@@ -96,12 +97,7 @@ Status ThreadedEngine::Check(const Request& r) const {
     return {StatusCode::kContextLength, "request (" + std::to_string(n) +
                                             " tokens) exceeds the available context size (" +
                                             std::to_string(context) + " tokens)"};
-  if (n >= core_.TokensThatFit())
-    return InvalidArgument("[engine] a prompt of " + std::to_string(n) + " tokens needs " +
-                           FormatSize(core_.SequenceBytes(n + 1)) +
-                           ", but the memory budget leaves " + FormatSize(core_.pool_budget()) +
-                           " for sequences, which is " + std::to_string(core_.TokensThatFit()) +
-                           " tokens");
+  RETURN_IF_ERROR(core_.CheckFits(n, PinnedBytesAtLeast(r)));
   for (Token t : r.prompt)
     if (t < 0 || t >= vocab)
       return InvalidArgument("[engine] token " + std::to_string(t) + ", wanted 0 to " +
@@ -115,11 +111,18 @@ Status ThreadedEngine::Check(const Request& r) const {
   return Status();
 }
 
+// What pins take from this prompt even if it begins like the longest of them; what it really shares
+// is looked at in Enqueue.
+uint64_t ThreadedEngine::PinnedBytesAtLeast(const Request& r) const {
+  const uint64_t pinned = stats_.pinned_bytes;
+  const int64_t shared = std::min(stats_.pinned_tokens.load(), std::ssize(r.prompt));
+  return pinned - std::min(pinned, core_.SequenceBytes(shared) - core_.SequenceBytes(0));
+}
+
 Result<std::shared_ptr<TokenStream>> ThreadedEngine::Submit(Request request,
                                                             std::function<void()> wakeup) {
   RETURN_IF_ERROR(Check(request));
-  const int64_t room = std::min(model_->info().context_length, core_.TokensThatFit());
-  const int64_t rest = room - static_cast<int64_t>(request.prompt.size());
+  const int64_t rest = model_->info().context_length - static_cast<int64_t>(request.prompt.size());
   const int64_t max_tokens = std::min(request.max_tokens, rest);
   std::shared_ptr<TokenStream> stream;
   {

@@ -71,6 +71,8 @@ struct EngineStats {
   std::atomic<uint64_t> weight_bytes{0}, scratch_bytes{0}, other_bytes{0};
   std::atomic<uint64_t> pool_bytes{0};    // live and cache, rounding to pages included
   std::atomic<uint64_t> budget_bytes{0};  // of the whole
+  std::atomic<uint64_t> pinned_bytes{0};  // in whole pages
+  std::atomic<int64_t> pinned_tokens{0};  // of the longest pinned path
   std::atomic<uint64_t> shared_waits{0};  // requests that waited for another one's prefix
   std::atomic<uint64_t> checkpoints{0}, cache_bytes{0}, live_bytes{0}, evictions{0};
   std::atomic<uint64_t> evictions_bytes{0}, evictions_paths{0};  // evictions, by the limit

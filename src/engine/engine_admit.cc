@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/engine_core.h"
+#include "engine/engine_log.h"
 
 namespace cairn {
 namespace {
@@ -14,6 +15,13 @@ Status DeadlineExceeded() {
 }  // namespace
 
 void EngineCore::Enqueue(std::unique_ptr<Sequence> sequence) {
+  Sequence& s = *sequence;
+  const uint64_t pinned = PinnedBytesBeside(s.request);
+  if (const Status fits = CheckFits(s.prompt_size(), pinned); !fits.ok()) {
+    --stats_.queue_length;
+    return s.TellError(fits);
+  }
+  s.max_tokens = std::min(s.max_tokens, TokensThatFit(pinned) - s.prompt_size());
   share_.Enter(sequence->share_key);
   sequence->share = &share_;
   waiting_.push_back(std::move(sequence));
@@ -208,6 +216,12 @@ void EngineCore::ReportReuse(Sequence& s, const ReuseReport& reuse) {
   stats_.cached_tokens += static_cast<uint64_t>(reuse.restore_point);
   stats_.replayed_tokens += static_cast<uint64_t>(reuse.replayed_tokens());
   if (observer_.lookup) observer_.lookup(reuse);
+  if (LogEnabled(LogLevel::kDebug)) {
+    LogAbout(s, LogLevel::kDebug, "[engine] admitted",
+             {{"prompt_tokens", reuse.prompt_tokens},
+              {"restore_point", reuse.restore_point},
+              {"miss_reason", reuse.miss_reason ? MissReasonName(*reuse.miss_reason) : "none"}});
+  }
   s.stream->Push(AdmittedEvent{reuse});
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/engine_core.h"
+#include "engine/engine_log.h"
 
 namespace cairn {
 namespace {
@@ -107,6 +108,8 @@ void EngineCore::Finish(SequencePtr s, FinishReason reason, Status error) {
   if (reason == FinishReason::kCancelled) ++stats_.cancelled;
   admission_waits_ = false;
   Sequence& ended = *s;
+  if (reason == FinishReason::kError && LogEnabled(LogLevel::kWarning))
+    LogAbout(ended, LogLevel::kWarning, "[engine] ended", {{"error", error.message()}});
   EndEvent end = s->MakeEnd(reason, std::move(error));
   if (waits) {
     s->closing_until =
@@ -155,6 +158,10 @@ void EngineCore::Preempt(Sequence& sequence) {
   PublishFinish(*s);
   LetGo(*s);
   ++stats_.preemptions;
+  if (LogEnabled(LogLevel::kDebug)) {
+    LogAbout(*s, LogLevel::kDebug, "[engine] preempted",
+             {{"generated", s->generated()}, {"live_bytes", static_cast<int64_t>(live_bytes())}});
+  }
   admission_waits_ = true;
   waiting_.push_front(std::move(s));  // if this throws, its destructor tells the client
   ++stats_.queue_length;

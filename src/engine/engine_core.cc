@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/bytes.h"
+#include "engine/engine_log.h"
 #include "engine/replay_cost.h"
 
 namespace cairn {
@@ -28,10 +30,14 @@ uint64_t PoolBudget(const EngineOptions& o, uint64_t fixed_bytes) {
   return o.memory_budget > fixed ? o.memory_budget - fixed : 0;
 }
 
-// The cache never has more than the budget leaves; its pins are a share of that, or they could
-// leave no room for any sequence.
-CacheOptions WithinBudget(CacheOptions o, uint64_t pool_budget) {
+// The cache never has more than the budget leaves; its pins are a share of that, in whole pages
+// too, or they could leave no room for any sequence.
+CacheOptions WithinBudget(CacheOptions o, uint64_t pool_budget, const BlockPool& blocks,
+                          const StatePool& states) {
   o.bytes_max = std::min(o.bytes_max, pool_budget);
+  o.page_bytes_max = pool_budget;
+  o.block_page_bytes = blocks.block_bytes() > 0 ? blocks.resident_block_bytes() : 0;
+  o.state_page_bytes = states.resident_buffer_bytes();
   return o;
 }
 
@@ -52,7 +58,8 @@ EngineCore::EngineCore(const Model& model, const EngineOptions& options,
           model.CreateWorkspace(options.step_rows_max, options.logit_rows_max, options.threads)),
       scratch_bytes_(workspace_->bytes() + LogitBytes(options, vocab_size_)),
       pool_budget_(PoolBudget(options, model.info().weight_bytes + scratch_bytes_)),
-      tree_(model.layout(), WithReplayCost(WithinBudget(options.cache, pool_budget_), model)),
+      tree_(model.layout(),
+            WithReplayCost(WithinBudget(options.cache, pool_budget_, blocks_, states_), model)),
       // Touched now, so that resident memory is what the ledger says.
       logits_(new float[Count(options.logit_rows_max) * static_cast<size_t>(vocab_size_)]()) {
   const size_t slots = Count(options.decode_concurrency);
@@ -150,6 +157,7 @@ bool EngineCore::Recover(const Status& error) {
     active_.pop_back();
     if (!s) continue;
     LetGo(*s);
+    LogAbout(*s, LogLevel::kError, "[engine] ended by a failed step");
     s->TellError(error);
   }
   if (tree_.damaged()) {  // there was not even memory to give the leases back
@@ -168,6 +176,7 @@ bool EngineCore::Recover(const Status& error) {
   if (starting_ == nullptr && !ended_one && !waiting_.empty()) starting_ = waiting_.front().get();
   std::erase_if(waiting_, [&](SequencePtr& s) {
     if (s && s.get() != starting_) return false;
+    if (s) LogAbout(*s, LogLevel::kError, "[engine] ended by a failed step");
     if (s) s->TellError(error);
     --stats_.queue_length;
     return true;
@@ -191,6 +200,11 @@ void EngineCore::UpdateGauges() {
   stats_.evictions = tree_.evictions().bytes + tree_.evictions().paths;
   stats_.evictions_bytes = tree_.evictions().bytes;
   stats_.evictions_paths = tree_.evictions().paths;
+  if (pins_version_ != tree_.version()) {
+    pins_version_ = tree_.version();
+    stats_.pinned_bytes = PageBytes(tree_.PinnedCounts());
+    stats_.pinned_tokens = tree_.pinned_tokens_max();
+  }
   stats_.last_step_ms_unix =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
                                 std::chrono::system_clock::now().time_since_epoch())
@@ -210,16 +224,45 @@ bool EngineCore::PoolRoom(uint64_t blocks_more, uint64_t states_more) const {
 
 uint64_t EngineCore::SequenceBytes(int64_t tokens) const {
   const auto blocks = static_cast<uint64_t>((tokens + kBlockTokens - 1) / kBlockTokens);
-  return states_.resident_buffer_bytes() +
-         (blocks_.block_bytes() > 0 ? blocks * blocks_.resident_block_bytes() : 0);
+  return states_.resident_buffer_bytes() + blocks * tree_.options().block_page_bytes;
 }
 
-int64_t EngineCore::TokensThatFit() const {
-  const uint64_t room = std::min(pool_budget_, options_.live_bytes_max);
-  if (room < SequenceBytes(0)) return 0;
-  if (blocks_.block_bytes() == 0) return INT64_MAX;
-  const uint64_t blocks = (room - SequenceBytes(0)) / blocks_.resident_block_bytes();
-  return static_cast<int64_t>(std::min<uint64_t>(blocks, INT64_MAX / kBlockTokens)) * kBlockTokens;
+int64_t EngineCore::TokensThatFit(uint64_t pinned_bytes) const {
+  const auto tokens_in = [](uint64_t room, uint64_t state_bytes, uint64_t block_bytes) {
+    if (room < state_bytes) return int64_t{0};
+    if (block_bytes == 0) return INT64_MAX;
+    const uint64_t blocks = (room - state_bytes) / block_bytes;
+    return static_cast<int64_t>(std::min<uint64_t>(blocks, INT64_MAX / kBlockTokens)) *
+           kBlockTokens;
+  };
+  return std::min(
+      tokens_in(pool_budget_ - std::min(pool_budget_, pinned_bytes), SequenceBytes(0),
+                tree_.options().block_page_bytes),
+      tokens_in(options_.live_bytes_max, states_.buffer_bytes(), blocks_.block_bytes()));
+}
+
+uint64_t EngineCore::PageBytes(const PoolCounts& counts) const {
+  return counts.blocks * tree_.options().block_page_bytes +
+         counts.states * tree_.options().state_page_bytes;
+}
+
+// What pins take from a sequence of this prompt, and could not be evicted for it.
+uint64_t EngineCore::PinnedBytesBeside(const Request& r) const {
+  if (tree_.pin_count() == 0 || pool_budget_ == UINT64_MAX) return 0;
+  const bool reads = r.cache_prompt && !r.prompt_logprobs;
+  return PageBytes(reads ? tree_.PinnedCountsBeside(r.prompt, r.cache_salt) : tree_.PinnedCounts());
+}
+
+Status EngineCore::CheckFits(int64_t prompt_tokens, uint64_t pinned_bytes) const {
+  const int64_t fit = TokensThatFit(pinned_bytes);
+  if (prompt_tokens < fit) return Status();
+  const std::string pinned =
+      pinned_bytes == 0 ? "" : ", of which pins hold " + FormatSize(pinned_bytes);
+  return InvalidArgument("[engine] a prompt of " + std::to_string(prompt_tokens) +
+                         " tokens needs " + FormatSize(SequenceBytes(prompt_tokens + 1)) +
+                         ", but the memory budget leaves " +
+                         FormatSize(std::min(pool_budget_, options_.live_bytes_max)) +
+                         " for sequences" + pinned + ": " + std::to_string(fit) + " tokens");
 }
 
 EngineView EngineCore::View() {

@@ -34,7 +34,8 @@ class EngineCore {
              EngineStats& stats);
   ~EngineCore();
 
-  // REQUIRES: stats.queue_length counts it already.
+  // One that cannot fit beside what is pinned is told so at once; an answer ends where there is no
+  // more room for it. REQUIRES: stats.queue_length counts it already.
   void Enqueue(std::unique_ptr<Sequence> sequence);
 
   // One step. True: there is more to do now. False: nothing runs or waits; call again after
@@ -63,8 +64,11 @@ class EngineCore {
   // What the pools may hold under the budget, and what one sequence needs of it.
   uint64_t pool_budget() const { return pool_budget_; }
   uint64_t SequenceBytes(int64_t tokens) const;
-  // The longest sequence that fits when nothing else does: tokens in its state.
-  int64_t TokensThatFit() const;
+  // The longest sequence that fits when nothing else does but what pins hold: tokens in its state.
+  int64_t TokensThatFit(uint64_t pinned_bytes = 0) const;
+  uint64_t PinnedBytesBeside(const Request& request) const;
+  // kInvalidArgument with the numbers, where a prompt can never fit. Any thread.
+  Status CheckFits(int64_t prompt_tokens, uint64_t pinned_bytes) const;
   void CheckInvariants() const;
 
  private:
@@ -93,6 +97,7 @@ class EngineCore {
   void ReportReuse(Sequence& sequence, const ReuseReport& reuse);
   bool LiveRoom(uint64_t bytes_more) const;
   bool PoolRoom(uint64_t blocks_more, uint64_t states_more) const;
+  uint64_t PageBytes(const PoolCounts& counts) const;
   Clock::time_point Now() const { return options_.clock ? options_.clock() : Clock::now(); }
   bool IsPast(std::optional<Clock::time_point> t) const { return t && Now() >= *t; }
 
@@ -165,6 +170,7 @@ class EngineCore {
   Sequence* starting_ = nullptr;  // the waiting one that Admit is at
   uint64_t turn_ = 1;
   uint64_t forward_count_ = 0;
+  uint64_t pins_version_ = 0;  // of the tree, when its pins were counted
   StepShape step_shape_;
   CostModel::Kind step_kind_ = CostModel::Kind::kDecode;
 

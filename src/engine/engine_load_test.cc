@@ -9,20 +9,6 @@
 namespace cairn {
 namespace {
 
-Request MakeRequest(std::vector<Token> prompt, int64_t max_tokens) {
-  Request r;
-  r.prompt = std::move(prompt);
-  r.max_tokens = max_tokens;
-  r.raw = true;
-  r.tail_begin = static_cast<int64_t>(r.prompt.size());
-  return r;
-}
-
-std::vector<Token> Join(std::vector<Token> a, const std::vector<Token>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 class EngineLoadTest : public ::testing::TestWithParam<bool> {
  protected:
   static constexpr int64_t kShared = 4096;
@@ -33,6 +19,13 @@ class EngineLoadTest : public ::testing::TestWithParam<bool> {
     m.hybrid = GetParam();
     m.context_length = 8192;
     return m;
+  }
+  // A budget that leaves so many pages to the pools. The size of one.
+  uint64_t WithPages(uint64_t pages, EngineOptions& options) const {
+    CoreDriver probe(Model(), options);
+    const uint64_t page = probe.core().block_pool().resident_block_bytes();
+    options.memory_budget = probe.stats().scratch_bytes + pages * page;
+    return page;
   }
   static EngineOptions Options() {
     EngineOptions o = CoreDriver::SmallOptions();
@@ -222,11 +215,7 @@ TEST_P(EngineLoadTest, ATightBudgetEvictsThenPreemptsAndChangesNoAnswer) {
 // The cache may have more bytes than the budget leaves; pins must not take what sequences need.
 TEST_P(EngineLoadTest, PinsLeaveRoomForSequencesUnderATightBudget) {
   EngineOptions options = Options();
-  {
-    CoreDriver probe(Model(), options);
-    options.memory_budget =
-        probe.stats().scratch_bytes + 40 * probe.core().block_pool().resident_block_bytes();
-  }
+  WithPages(40, options);
   CoreDriver d(Model(), options);
   const PrefixTree& tree = d.core().tree();
   ASSERT_LT(d.core().pool_budget(), options.cache.bytes_max);
@@ -234,13 +223,73 @@ TEST_P(EngineLoadTest, PinsLeaveRoomForSequencesUnderATightBudget) {
   EXPECT_LE(tree.pinned_bytes_max(), d.core().pool_budget() / 2);
 }
 
+// A block and a state of this model fill half a page and less.
+TEST_P(EngineLoadTest, PinsCountInWholePages) {
+  EngineOptions options = Options();
+  const uint64_t page = WithPages(40, options);
+  CoreDriver d(Model(), options);
+  PrefixTree& tree = d.core().tree();
+  int refused = 0;
+  for (int i = 0; i < 6; ++i) {
+    d.Run(RandomTokens(i, 256));
+    for (const NodeInfo& node : tree.List())
+      if (!node.pinned && node.end == 256)
+        refused += tree.Pin(node.id).code() == StatusCode::kResourceExhausted;
+    const PoolCounts held = tree.PinnedCounts();
+    EXPECT_LE((held.blocks + held.states) * page, 20 * page);
+  }
+  EXPECT_GT(tree.pin_count(), 2u);
+  EXPECT_GT(refused, 0);
+  d.Run(RandomTokens(9, 15 * kBlockTokens));  // the other half is there for it
+}
+
+TEST_P(EngineLoadTest, AtTheEdgeOfTheBudgetCheckpointsOfTheOwnPathGiveWay) {
+  EngineOptions options = Options();
+  options.cache.stride = 32;
+  WithPages(12, options);
+  CoreDriver d(Model(), options);
+  const int64_t fit = d.core().TokensThatFit();
+  EXPECT_EQ(fit, 11 * kBlockTokens);
+  for (int i = 0; i < 2; ++i) d.Run(RandomTokens(1, fit - 5), 5);
+  auto other = RandomTokens(1, fit - 5);
+  other[100] = (other[100] + 1) % 24;
+  d.Run(other, 5);
+}
+
+TEST_P(EngineLoadTest, APromptThatCannotFitBesidePinsIsRefusedAtOnce) {
+  EngineOptions options = Options();
+  WithPages(41, options);
+  CoreDriver d(Model(), options);
+  const auto pinned = RandomTokens(1, 15 * kBlockTokens);
+  d.Run(pinned, 1);
+  PrefixTree& tree = d.core().tree();
+  ASSERT_TRUE(tree.Pin(tree.List().back().id).ok());
+  const int64_t beside = (41 - 16 - 1) * kBlockTokens;
+  for (const int64_t n : {beside, beside + 300}) {
+    auto stream = d.Submit(MakeRequest(RandomTokens(2, n), 4));
+    Outcome o;
+    o.AddAll(*stream);  // before any step
+    ASSERT_TRUE(o.end);
+    EXPECT_EQ(o.end->error.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(o.end->error.message().find("pins hold"), std::string::npos)
+        << o.end->error.message();
+  }
+  EXPECT_EQ(d.stats().queue_length, 0);
+  d.Run(RandomTokens(3, beside - 4), 4);
+  // One that begins like the pinned one shares its blocks; an answer ends where the room does.
+  const auto longer = Join(pinned, RandomTokens(4, beside - kBlockTokens));
+  d.Run(longer, 4);
+  auto stream = d.Submit(MakeRequest(longer, 1000));
+  d.RunUntilIdle();
+  Outcome o;
+  o.AddAll(*stream);
+  EXPECT_EQ(o.end->reason, FinishReason::kLength);
+  EXPECT_EQ(std::ssize(o.tokens), kBlockTokens);
+}
+
 TEST_P(EngineLoadTest, WhatCanNeverFitIsRefusedWithTheNumbers) {
   EngineOptions options = Options();
-  {
-    CoreDriver probe(Model(), options);
-    options.memory_budget =
-        probe.stats().scratch_bytes + 12 * probe.core().block_pool().resident_block_bytes();
-  }
+  WithPages(12, options);
   auto model = std::make_shared<FakeModel>(Model());
   auto engine = Engine::Create(model, options);
   ASSERT_TRUE(engine.ok());

@@ -99,6 +99,8 @@ bool EngineCore::ReserveRows(Sequence& s, int rows) {
     PreemptYoungest();
     return false;
   }
+  // Alone, and only its own path's checkpoints are left: it does not need them to go on.
+  if (s.lease && tree_.LetGoOfPath(s.lease)) return false;
   s.work.rows = 0;
   Finish(TakeActive(s), FinishReason::kError,
          ResourceExhausted("[engine] the request needs more memory than the engine may use"));

@@ -48,7 +48,8 @@ struct Request {
   int priority = 0;              // smaller is sooner
   std::string share_key;         // whose fair share it uses up: an API key; empty: the cache salt
   double deadline_ms = 0;        // from submission; 0 = none
-  std::string id;                // for logs and /slots
+  std::string id;                // for /slots and observers
+  std::string log_id;            // in the log lines about it; empty: id
 };
 
 }  // namespace cairn

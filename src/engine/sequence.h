@@ -58,7 +58,7 @@ struct Sequence {
   const uint64_t id;
   const Request request;
   const std::shared_ptr<TokenStream> stream;
-  const int64_t max_tokens;  // clamped to the rest of the context
+  int64_t max_tokens;        // clamped to the rest of the context, and to what fits
   const uint64_t share_key;  // hash of the request's share_key or cache_salt
 
   std::vector<Token> tokens;           // prompt and generated

@@ -30,6 +30,16 @@ class Logs(unittest.TestCase):
             for line in lines:
                 self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d$")
 
+    def test_engine_lines_carry_the_request_id(self):
+        with Server("--log-format", "json", "--log-level", "debug", env={"CAIRN_TEST_FAULT": "step:12"}) as server:
+            stream = Stream(server, CHAT, LONG)
+            stream.read_all()
+            stream.close()
+            lines = [json.loads(line) for line in server.text().splitlines() if line.startswith("{")]
+            for message in ("[engine] admitted", "[engine] ended by a failed step", "[server] reply"):
+                about = [line["request"] for line in lines if line["message"] == message]
+                self.assertEqual(about, [stream.headers["x-request-id"]], message)
+
     def test_text_lines_and_levels(self):
         with Server() as server:
             identity = server.chat("Hello!").headers["x-request-id"]

@@ -72,9 +72,9 @@ bool RunSeed(uint64_t seed, SimCoverage& coverage) {
 }
 
 void Print(const SimCoverage& c) {
-  std::printf("requests %ld, completed %ld, cut %ld, refused %ld, too late %ld, failed %ld\n",
-              long(c.requests), long(c.completed), long(c.cut), long(c.refused), long(c.too_late),
-              long(c.failed));
+  std::printf("requests %ld, completed %ld, cut %ld, refused %ld, cannot fit %ld\n",
+              long(c.requests), long(c.completed), long(c.cut), long(c.refused), long(c.misfits));
+  std::printf("too late %ld, failed %ld\n", long(c.too_late), long(c.failed));
   std::printf("full hits %ld, partial %ld, waits for a shared prefix %ld, faults %ld, pins %ld\n",
               long(c.full_hits), long(c.partial_hits), long(c.shared_waits), long(c.faults),
               long(c.pins));
@@ -93,9 +93,9 @@ TEST(EngineSim, EveryAnswerEqualsThePlainRun) {
   }
   for (uint64_t seed = 1; seed <= count; ++seed)
     if (!RunSeed(seed, c)) return;
-  for (const int64_t happened : {c.completed, c.cut, c.refused, c.too_late, c.failed, c.full_hits,
-                                 c.partial_hits, c.shared_waits, c.faults, c.pins, c.evictions,
-                                 c.preemptions, c.mid_block, c.taps_inside, c.mixed})
+  for (const int64_t happened : {c.completed, c.cut, c.refused, c.misfits, c.too_late, c.failed,
+                                 c.full_hits, c.partial_hits, c.shared_waits, c.faults, c.pins,
+                                 c.evictions, c.preemptions, c.mid_block, c.taps_inside, c.mixed})
     EXPECT_GT(happened, 0);
   EXPECT_GE(c.reasons.size(), 8u);  // all reasons but at most one, and null
   Print(c);

@@ -44,6 +44,7 @@ class Simulation {
     std::shared_ptr<TokenStream> stream;
     Outcome outcome;
     bool cut = false;  // cancelled or ended by us
+    bool fits = true;  // with all that the budget leaves beside pins
   };
 
   struct Transcript {  // prompt and answer
@@ -79,14 +80,13 @@ class Simulation {
     o.step_rows_max = Int(1, 90);
     o.closing_ms_max = Chance(2) ? 0 : 1e6;
     if (Chance(3)) o.live_bytes_max = static_cast<uint64_t>(Int(6, 40)) << 10;
-    if (Chance(3)) o.memory_budget = static_cast<uint64_t>(Int(40, 400)) << 10;
+    if (Chance(3)) o.memory_budget = static_cast<uint64_t>(Int(20, 400)) << 10;
     if (Chance(2)) o.step_target = {.factor = Chance(2) ? 1.6 : 0, .floor_ms = double(Int(1, 40))};
     for (int i = Int(0, 2); i > 0; --i) o.end_tokens.push_back(i);
     if (Chance(2)) o.turn_headers = {{20}, {21, 3}};
     o.clock = [this] { return Tick(); };
     if (plant == SimPlant::kStaleBlock) o.cache.fault = CacheFault::kStaleBlock;
     o.faults.random_by_slot = plant == SimPlant::kRandomBySlot;
-    limited_ = o.live_bytes_max != UINT64_MAX || o.memory_budget != UINT64_MAX;
     return o;
   }
 
@@ -157,8 +157,13 @@ class Simulation {
         for (int k = Int(0, 60); k > 0; --k) prompt.push_back(Int(0, 23));
       Request r = RandomRequest(std::move(prompt));
       if (count > 1) r.cache_salt = salt;
+      const EngineCore& core = driver_.core();
+      const uint64_t pinned = core.PinnedBytesBeside(r);
+      const auto n = static_cast<int64_t>(r.prompt.size());
+      const bool fits = core.CheckFits(n, pinned).ok();
       auto stream = driver_.Submit(r);
-      running_.push_back({std::move(r), std::move(stream), {}, false});
+      if (fits) r.max_tokens = std::min(r.max_tokens, core.TokensThatFit(pinned) - n);
+      running_.push_back({std::move(r), std::move(stream), {}, false, fits});
       ++coverage_.requests;
     }
     return count;
@@ -185,7 +190,10 @@ class Simulation {
       const auto nodes = tree.List();
       if (nodes.empty()) return;
       const uint64_t id = nodes[size_t(Int(0, int(nodes.size()) - 1))].id;
-      if (pins) coverage_.pins += tree.Pin(id).ok();
+      if (pins && tree.Pin(id).ok()) {
+        ++coverage_.pins;
+        limited_ = true;  // what was promised without it
+      }
       if (drops) tree.Drop(id);
     }
   }
@@ -231,6 +239,12 @@ class Simulation {
   void Check(const Running& r) {
     const Outcome& o = r.outcome;
     const bool error = o.end->reason == FinishReason::kError;
+    if (!r.fits) {
+      Want(error && o.end->error.code() == StatusCode::kInvalidArgument && o.tokens.empty(),
+           "a prompt that cannot fit was not refused");
+      ++coverage_.misfits;
+      return;
+    }
     if (error) CountError(r);
     const std::string difference =
         Difference(o, ExpectedOutcome(driver_.model(), r.request, driver_.options().end_tokens),
@@ -293,7 +307,9 @@ class Simulation {
   SimCoverage& coverage_;
   const ArmHeap arm_heap_;
   int64_t clock_us_ = 1;
-  bool limited_ = false, faulted_ = false, heap_fails_ = false;
+  // Pools that fail whatever the budget says: a request may be refused that would fit.
+  bool limited_ = false;
+  bool faulted_ = false, heap_fails_ = false;
   std::optional<size_t> block_limit_, state_limit_;
   std::string problem_;
   CoreDriver driver_;

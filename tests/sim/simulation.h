@@ -18,7 +18,7 @@ namespace cairn {
 
 // What happened over all seeds: the simulator is worth something only if all of it did.
 struct SimCoverage {
-  int64_t requests = 0, completed = 0, cut = 0, refused = 0, too_late = 0, failed = 0;
+  int64_t requests = 0, completed = 0, cut = 0, refused = 0, misfits = 0, too_late = 0, failed = 0;
   int64_t full_hits = 0, partial_hits = 0, shared_waits = 0, faults = 0;
   int64_t evictions = 0, preemptions = 0, mid_block = 0, taps_inside = 0, mixed = 0, pins = 0;
   std::map<int, int64_t> reasons;

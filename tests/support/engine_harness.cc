@@ -157,6 +157,20 @@ std::vector<Token> RandomTokens(uint64_t seed, int64_t count, int vocab_size) {
   return tokens;
 }
 
+std::vector<Token> Join(std::vector<Token> a, const std::vector<Token>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Request MakeRequest(std::vector<Token> prompt, int64_t max_tokens) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.max_tokens = max_tokens;
+  r.raw = true;
+  r.tail_begin = static_cast<int64_t>(r.prompt.size());
+  return r;
+}
+
 EngineOptions CoreDriver::SmallOptions() {
   EngineOptions o;
   o.cache.stride = 32;

@@ -38,6 +38,8 @@ Outcome ExpectedOutcome(const FakeModel& model, const Request& request,
 std::string Difference(const Outcome& got, const Outcome& want, bool prefix = false);
 
 std::vector<Token> RandomTokens(uint64_t seed, int64_t count, int vocab_size = 24);
+std::vector<Token> Join(std::vector<Token> a, const std::vector<Token>& b);
+Request MakeRequest(std::vector<Token> prompt, int64_t max_tokens);  // raw
 
 // An EngineCore stepped by hand, with its invariants checked after each step.
 class CoreDriver {
