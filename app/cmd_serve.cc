@@ -133,10 +133,12 @@ Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options,
   ASSIGN_OR_RETURN(LoadedModel loaded,
                    LoadModelFile(flags.model, {flags.sampling.chat_template,
                                                flags.sampling.chat_template_args}));
-  if (loaded.template_source.empty())
+  if (loaded.template_source.empty()) {
     LogWarning(
         "[template] the model has no chat template: chats are written as ChatML; "
         "--chat-template names another");
+    loaded.template_source = kDefaultChatTemplate;
+  }
   AddTextOptions(loaded, options);
   options.faults = PlantedFaults();
   // What the process holds beside the weights counts against --memory-budget as it is now, and what
