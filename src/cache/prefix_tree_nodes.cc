@@ -40,18 +40,19 @@ void PrefixTree::Unqueue(TreeNode* node) {
   }
 }
 
-// After a change of what the queues go by.
+// After a change of what the queues go by. Without memory for it the node is in no queue, and says
+// so: leases on a half changed tree are still given back.
 void PrefixTree::Requeue(TreeNode* node) {
   Unqueue(node);
-  node->queued = MayGo(node);
-  if (!node->queued) return;
+  if (!MayGo(node)) return;
   if (options_.policy == CachePolicy::kValue) {
     node->value_key = values_.Insert(ItemOf(node));
-    return;
+  } else {
+    node->queued_use = node->last_use;
+    node->queued_type = node->type;
+    idle_leaves_[static_cast<int>(node->type)].emplace(node->last_use, node);
   }
-  node->queued_use = node->last_use;
-  node->queued_type = node->type;
-  idle_leaves_[static_cast<int>(node->type)].emplace(node->last_use, node);
+  node->queued = true;
 }
 
 // The old node keeps the lower part, with its state, children, leases and id; the new upper node

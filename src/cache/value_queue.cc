@@ -26,7 +26,9 @@ int BucketOf(const ValueItem& item) {
 
 ValueQueue::Key ValueQueue::Insert(const ValueItem& item) {
   const Key key{BucketOf(item), item.last_request, item.id};
-  CHECK(buckets_[key.bucket].emplace(std::pair(key.last_request, key.id), item).second);
+  Items made;  // where there is no memory, nothing is changed, and no bucket is left empty
+  made.emplace(std::pair(key.last_request, key.id), item);
+  CHECK(buckets_[key.bucket].insert(made.extract(made.begin())).inserted);
   ++size_;
   return key;
 }

@@ -101,6 +101,49 @@ TEST(EngineSim, EveryAnswerEqualsThePlainRun) {
   Print(c);
 }
 
+// Prompts that part, a full cache and finished answers, with each heap allocation failing in turn.
+TEST(EngineSim, AnyAllocationMayFailAndTheEngineGoesOn) {
+  for (const CachePolicy policy : {CachePolicy::kValue, CachePolicy::kLru}) {
+    EngineOptions options = CoreDriver::SmallOptions();
+    options.cache.policy = policy;
+    options.cache.bytes_max = 40 << 10;
+    bool failed = true;
+    int64_t allocation = 0;
+    while (failed && allocation < 20000) {
+      CoreDriver d({.checks = false, .on_forward = {}}, options);
+      const std::vector<Token> first = RandomTokens(1, 100);
+      d.Run(first, 60);
+      std::vector<std::shared_ptr<TokenStream>> streams;
+      // This one ends inside the path that is there, and what it began from is dropped.
+      streams.push_back(d.Submit(MakeRequest(first, 22)));
+      for (int step = 0; step < 4; ++step) d.Step();
+      for (const NodeInfo& node : d.core().tree().List())
+        if (node.end == 100) d.core().tree().Drop(node.id);
+      for (const size_t shared : {100, 70, 40}) {
+        std::vector<Token> prompt(first.begin(), first.begin() + static_cast<ptrdiff_t>(shared));
+        streams.push_back(d.Submit(MakeRequest(Join(prompt, RandomTokens(shared, 40)), 2)));
+      }
+      failed = false;
+      allocations_to_go = ++allocation;
+      for (int step = 0; step < 60 && d.stats().in_engine > 0; ++step) {
+        try {
+          d.core().Step();
+        } catch (const std::bad_alloc&) {
+          failed = true;
+          d.core().Recover(Internal("out of memory"));
+        }
+      }
+      allocations_to_go = 0;
+      d.core().CheckInvariants();
+      ASSERT_EQ(d.stats().in_engine, 0) << allocation;
+      d.Run(first);
+    }
+    EXPECT_GT(allocation, 50);
+    EXPECT_FALSE(failed);
+    std::printf("%ld allocations\n", long(allocation));
+  }
+}
+
 TEST(EngineSim, FreshSeeds) {
   const auto end = std::chrono::steady_clock::now() +
                    std::chrono::seconds(FromEnvironment("CAIRN_SIM_SECONDS", 5));
