@@ -139,9 +139,13 @@ class Server:
         return m["cairn_slots_busy"] + m["cairn_queue_length"]
 
     def wait_idle(self, seconds=10):
+        return self.wait_for(lambda: self.busy() == 0, seconds)
+
+    @staticmethod
+    def wait_for(condition, seconds):
         end = time.time() + seconds
         while time.time() < end:
-            if self.busy() == 0:
+            if condition():
                 return True
             time.sleep(0.02)
         return False
