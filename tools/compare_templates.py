@@ -2,12 +2,12 @@
 """Compares what cairn's chat templates render with Python's jinja2, set up by the `transformers` package, on the thirty chats of
 template_chats.py, each with and without a generation prompt. Prints one table row for each template.
 
-    compare_templates.py --bin build/r/bin/text_batch TEMPLATE...
+    compare_templates.py --bin build/r/bin/text_batch [--expressions] [TEMPLATE...]
 
 TEMPLATE is a .jinja file, a tokenizer_config.json, or a GGUF file. cairn makes some messages fit for the template (messages.rs):
 where a chat has such messages and jinja2 refuses them or prints them as Python writes a list, the rewritten chat is the measure.
 A chat both refuse has a column, and where the template raised the words itself they must be the same; so has one where Python's
-operators stumble (a loop over None, say) and cairn renders."""
+operators stumble (a loop over None, say) and cairn renders. --expressions: template_expressions.py too, one by one."""
 import argparse
 import copy
 import datetime
@@ -16,6 +16,7 @@ import pathlib
 import sys
 
 import template_chats
+import template_expressions
 import text_records
 
 NOW = 1764500000  # strftime_now, in local time on both sides
@@ -24,12 +25,13 @@ BOS, EOS = "<s>", "</s>"
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("template", nargs="+", type=pathlib.Path)
+    parser.add_argument("template", nargs="*", type=pathlib.Path)
     parser.add_argument("--bin", required=True)
+    parser.add_argument("--expressions", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="show where texts part")
     args = parser.parse_args()
     print("| template | rendered | equal | equal, rewritten | both refuse | only Python stumbles | different |\n|---|---|---|---|---|---|---|")
-    wrong = 0
+    wrong = compare_expressions(args) if args.expressions else 0
     for path in args.template:
         for name, source in sources(path):
             wrong += compare(name, source, args)
@@ -48,6 +50,22 @@ def sources(path):
         found = [{"name": "default", "template": found}]
     stem = path.parent.name
     return [(f"{stem} {t['name']}" if len(found) > 1 else stem, t["template"]) for t in found]
+
+
+def compare_expressions(args):
+    sources = ["{{ " + e + " }}" for e in template_expressions.EXPRESSIONS] + template_expressions.STATEMENTS
+    values = template_expressions.VALUES
+    records = [[s, "[]", "", json.dumps(values, ensure_ascii=False), BOS, EOS, "1", str(NOW)] for s in sources]
+    equal = refuse = 0
+    for source, answer in zip(sources, text_records.run(args.bin, ["render"], records)):
+        expected, own = Reference(source).render([], None, values, True), (answer[0].decode(), answer[1].decode())
+        equal += expected == own and own[0] == "ok"
+        refuse += own[0] == expected[0] == "error" and expected[1] in (None, own[1])
+        if args.verbose and expected != own and not own[0] == expected[0] == "error":
+            print(f"  {source}\n{parting(expected, own)}", file=sys.stderr)
+    wrong = len(sources) - equal - refuse
+    print(f"| expressions | {len(sources)} | {equal} | 0 | {refuse} | 0 | {wrong} |", flush=True)
+    return wrong
 
 
 def compare(name, source, args):

@@ -130,6 +130,37 @@ TEST(ChatTemplate, SpeaksPythonAndTransformersJinja) {
   for (const auto& c : cases) EXPECT_EQ(RenderX(c.source, c.x), c.want) << c.source;
 }
 
+// Expected: jinja2 and Python's str, by tools/compare_templates.py --expressions.
+TEST(ChatTemplate, HasPythonsStringMethodsAndTextFilters) {
+  const struct {
+    std::string source, x, want;
+  } cases[] = {
+      {"{{ x | indent(4, first=true) }}|", R"("{\n")", "    {\n|"},
+      {"{{ x | indent(2) }}|{{ x | indent(2, blank=True) }}", R"("a\r\n\nb")",
+       "a\n\n  b|a\n  \n  b"},
+      {"{{ x | tojson(indent=2) | indent(2, true) }}", R"({"a":[1]})",
+       "  {\n    \"a\": [\n      1\n    ]\n  }"},
+      {"{{ '' | indent(2, true) }}|{{ x | indent('> ') }}", R"("a\nb")", "  |a\n> b"},
+      {"{{ x.splitlines() | join('|') }}", R"("a\rb\r\nc\u2028d\u0085\n")", "a|b|c|d|"},
+      {"{{ x.splitlines(true) | length }}", R"("a\n\nb")", "3"},
+      {"{{ x | replace('l', 'L', 1) }}{{ x | replace('', '-', 2) }}", R"("all")", "aLl-a-ll"},
+      {"{{ x | int }},{{ x | int(5) }},{{ '12' | int }},{{ '2.9' | int }},{{ 'ff' | int(base=16) "
+       "}}",
+       R"("no")", "0,5,12,2,255"},
+      {"{{ x.rsplit('l', 1)[0] }}|{{ x.rsplit('zz') | length }}|{{ x.partition('l')[2] }}|{{ "
+       "x.rpartition('l')[0] }}",
+       R"("hello")", "hel|1|lo|hel"},
+      {"{{ x.removeprefix('he') }}{{ x.removesuffix('lo') }}{{ x.removeprefix('zz') }}",
+       R"("hello")", "llohelhello"},
+      {"{{ '-7'.zfill(4) }}|{{ x.ljust(3) }}|{{ x.rjust(3, '.') }}|{{ x.center(4) }}|{{ x | "
+       "center(5) }}",
+       R"("a")", "-007|a  |..a| a  |  a  "},
+      {"{{ x.swapcase() }}|{{ x | wordcount }}|{{ x | truncate(8, leeway=0) }}", R"("Hello wORLD")",
+       "hELLO World|2|Hello..."},
+  };
+  for (const auto& c : cases) EXPECT_EQ(RenderX(c.source, c.x), c.want) << c.source;
+}
+
 TEST(ChatTemplate, BadTemplatesAndInputsAreErrors) {
   EXPECT_FALSE(ChatTemplate::Compile("{% if %}").ok());
   EXPECT_FALSE(ChatTemplate::Compile("{{ x").ok());

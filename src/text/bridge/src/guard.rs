@@ -1,7 +1,7 @@
 //! What keeps a hostile template in bounds beyond minijinja's own steps: values that hold themselves are refused, and text
 //! is paid for before it grows.
 
-use crate::python;
+use crate::{python, strings};
 use minijinja::machinery::{tokenize, Token};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
@@ -9,7 +9,7 @@ use minijinja::{Environment, Error, ErrorKind, State, Value};
 
 const STORED_DEPTH_MAX: usize = 64;
 const NODES_PER_STEP: u64 = 64;
-const LIST_SLOT_BYTES: usize = 32; // what minijinja charges for an item of a list
+pub const LIST_SLOT_BYTES: usize = 32; // what minijinja charges for an item of a list
 const WIDTH_DIGITS_MAX: usize = 6; // of a width or precision in a format
 
 /// Names that guarded source calls.
@@ -17,14 +17,13 @@ const STORE: &str = "cairn_stored";
 const CHANGED: &str = "cairn_changed";
 
 /// Filters of minijinja that write a list or a map as text (all items, however often they share one long string).
-const TEXT_FILTERS: [&str; 10] = [
+const TEXT_FILTERS: [&str; 9] = [
     "capitalize",
     "e",
     "escape",
     "format",
     "join",
     "lower",
-    "replace",
     "title",
     "trim",
     "upper",
@@ -111,6 +110,7 @@ pub fn set_up(environment: &mut Environment<'static>) {
             },
         );
     }
+    strings::set_up(environment);
     environment.add_filter("pprint", |state: &State, value: Value| python::str_of(state, &value));
 }
 
@@ -123,7 +123,6 @@ fn builtin(name: &str) -> Option<Value> {
         "format" => Value::from_function(f::format),
         "join" => Value::from_function(f::join),
         "lower" => Value::from_function(f::lower),
-        "replace" => Value::from_function(f::replace),
         "title" => Value::from_function(f::title),
         "trim" => Value::from_function(f::trim),
         "upper" => Value::from_function(f::upper),
@@ -176,7 +175,7 @@ fn text_size(state: &State, value: &Value) -> Result<usize, Error> {
     }
 }
 
-fn charge_bytes(state: &State, bytes: usize) -> Result<(), Error> {
+pub fn charge_bytes(state: &State, bytes: usize) -> Result<(), Error> {
     state.consume_fuel(bytes as u64 / 64)
 }
 
@@ -225,13 +224,15 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
             };
             charge_bytes(state, pieces.saturating_mul(LIST_SLOT_BYTES))?;
         }
-        ("splitlines", Some(text)) => charge_bytes(state, text.matches('\n').count() * LIST_SLOT_BYTES)?,
         ("join", Some(_)) => {
             for arg in args {
                 text_size(state, arg)?;
             }
         }
         _ => {}
+    }
+    if let Some(done) = value.as_str().and_then(|text| strings::method(state, text, name, args)) {
+        return done;
     }
     minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
 }

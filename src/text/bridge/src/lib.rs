@@ -8,6 +8,7 @@ mod messages;
 mod python;
 mod split;
 mod spm;
+mod strings;
 mod template;
 mod tokenizer;
 
