@@ -16,7 +16,7 @@ namespace {
 
 // Blocks unpacked at a time, reused over all rows: the 16 KiB of a pass stay in the L1 cache.
 // Fewer cost more starts and ends of tiles than the cache gives back.
-constexpr int kBlocksUnpacked = 32;
+constexpr int kBlocksUnpacked = 64;
 constexpr int kPassBytes = kTileBytes / 2;  // of a block in a pass
 
 INLINE __m256i Load(const uint8_t* p) {
@@ -260,14 +260,30 @@ INLINE __m256i Offset(const ActivationBlock& a, int half) {
   return _mm256_slli_epi32(v, F::kZeroShift);
 }
 
-// vpmaddubsw gives int16 sums of two products; how many quads of them fit int16:
-// 4 bits: 8 (30,480), 5 bits: 4 (31,496), 6 bits: 2 (32,004). 8 bits: one product pair of
-// |w| <= 128 (32,512), so each is widened at once.
+// 6 bits: sums of u - 32 over a half block fit int16 (32,512), sums of u do not. vpaddw wraps, so
+// starting from minus 32 times the sums of the activations gives the first from the second.
+template <typename F>
+constexpr bool kCentred = F::kBits == 6;
+
+// vpmaddubsw gives int16 sums of two products; how many quads of them fit int16: 4 bits: 8
+// (30,480), 5 bits: 4 (31,496). 8 bits: one product pair of |w| <= 128 (32,512), so each is widened
+// at once.
 template <typename F>
 constexpr int kQuadsPerSum = F::kBits == 4   ? 8
-                             : F::kBits == 5 ? 4
-                             : F::kBits == 6 ? 2
-                                             : 1;
+                             : F::kBits == 8 ? 1
+                                             : 4;
+
+// Of a row's block: the centre's int16 sums of the lower and of the upper half, four times each.
+INLINE void StoreCentre(const int8_t* q, uint8_t* out) {
+  const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q));
+  __m256i s = _mm256_maddubs_epi16(_mm256_set1_epi8(32), x);
+  s = _mm256_add_epi16(s, _mm256_shuffle_epi32(s, 0x4e));
+  s = _mm256_add_epi16(s, _mm256_shuffle_epi32(s, 0xb1));
+  _mm256_store_si256(reinterpret_cast<__m256i*>(out), s);
+}
+INLINE __m256i LoadCentre(const uint8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+}
 
 // Keeps g++ from re-associating integer sums: it collects the products of a whole block first and
 // spills nearly all of them (half the speed).
@@ -276,7 +292,7 @@ INLINE void Pin(__m256i& v) { __asm__("" : "+x"(v)); }
 // Adds quad Q to the sums of R rows.
 template <typename F, int R, int Q, int V, int kStep = kQuadsPerSum<F>, typename Source>
 INLINE void AddQuad(const Source& source, const uint8_t* block, const int8_t* q, int64_t ldq,
-                    __m256i (*pairs)[V], __m256i (*sum)[V]) {
+                    const uint8_t* centre, __m256i (*pairs)[V], __m256i (*sum)[V]) {
   constexpr int kPartQuads = F::kHalves ? 4 : 8;
   const __m256i one = _mm256_set1_epi16(1);
   __m256i w[V];
@@ -294,6 +310,9 @@ INLINE void AddQuad(const Source& source, const uint8_t* block, const int8_t* q,
       } else {
         p = _mm256_maddubs_epi16(w[v], x);
       }
+      if constexpr (kCentred<F> && Q % kPartQuads == 0) {
+        p = _mm256_sub_epi16(p, LoadCentre(centre + r * 32));
+      }
       pairs[r][v] = Q % kStep == 0 ? p : _mm256_add_epi16(pairs[r][v], p);
       Pin(pairs[r][v]);
       if constexpr (Q % kStep == kStep - 1) {
@@ -308,19 +327,19 @@ INLINE void AddQuad(const Source& source, const uint8_t* block, const int8_t* q,
 // The sums of a block or, with kHalves, of its lower or upper half.
 template <typename F, int R, int V, typename Source>
 INLINE void AddPart(const Source& source, const uint8_t* block, const int8_t* q, int64_t ldq,
-                    int part, __m256i (*sum)[V]) {
+                    const uint8_t* centre, int part, __m256i (*sum)[V]) {
   __m256i pairs[R][V];
   if (part == 0) {
-    AddQuad<F, R, 0, V>(source, block, q, ldq, pairs, sum);
-    AddQuad<F, R, 1, V>(source, block, q, ldq, pairs, sum);
-    AddQuad<F, R, 2, V>(source, block, q, ldq, pairs, sum);
-    AddQuad<F, R, 3, V>(source, block, q, ldq, pairs, sum);
+    AddQuad<F, R, 0, V>(source, block, q, ldq, centre, pairs, sum);
+    AddQuad<F, R, 1, V>(source, block, q, ldq, centre, pairs, sum);
+    AddQuad<F, R, 2, V>(source, block, q, ldq, centre, pairs, sum);
+    AddQuad<F, R, 3, V>(source, block, q, ldq, centre, pairs, sum);
   }
   if (part == 1 || !F::kHalves) {
-    AddQuad<F, R, 4, V>(source, block, q, ldq, pairs, sum);
-    AddQuad<F, R, 5, V>(source, block, q, ldq, pairs, sum);
-    AddQuad<F, R, 6, V>(source, block, q, ldq, pairs, sum);
-    AddQuad<F, R, 7, V>(source, block, q, ldq, pairs, sum);
+    AddQuad<F, R, 4, V>(source, block, q, ldq, centre, pairs, sum);
+    AddQuad<F, R, 5, V>(source, block, q, ldq, centre, pairs, sum);
+    AddQuad<F, R, 6, V>(source, block, q, ldq, centre, pairs, sum);
+    AddQuad<F, R, 7, V>(source, block, q, ldq, centre, pairs, sum);
   }
 }
 
@@ -334,14 +353,14 @@ INLINE void AddNibbles(const Source& source, const uint8_t* block, const int8_t*
                        __m256i (*sum)[1]) {
   __m256i pairs[R][2];
   __m256i unused[R][2];
-  AddQuad<NibbleProducts, R, 0, 2, 9>(source, block, q, ldq, pairs, unused);
-  AddQuad<NibbleProducts, R, 1, 2, 9>(source, block, q, ldq, pairs, unused);
-  AddQuad<NibbleProducts, R, 2, 2, 9>(source, block, q, ldq, pairs, unused);
-  AddQuad<NibbleProducts, R, 3, 2, 9>(source, block, q, ldq, pairs, unused);
-  AddQuad<NibbleProducts, R, 4, 2, 9>(source, block, q, ldq, pairs, unused);
-  AddQuad<NibbleProducts, R, 5, 2, 9>(source, block, q, ldq, pairs, unused);
-  AddQuad<NibbleProducts, R, 6, 2, 9>(source, block, q, ldq, pairs, unused);
-  AddQuad<NibbleProducts, R, 7, 2, 9>(source, block, q, ldq, pairs, unused);
+  AddQuad<NibbleProducts, R, 0, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
+  AddQuad<NibbleProducts, R, 1, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
+  AddQuad<NibbleProducts, R, 2, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
+  AddQuad<NibbleProducts, R, 3, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
+  AddQuad<NibbleProducts, R, 4, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
+  AddQuad<NibbleProducts, R, 5, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
+  AddQuad<NibbleProducts, R, 6, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
+  AddQuad<NibbleProducts, R, 7, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
     sum[r][0] = _mm256_add_epi32(_mm256_madd_epi16(pairs[r][0], _mm256_set1_epi16(16)),
@@ -360,13 +379,18 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
     const uint8_t* block = source.Block(b);
     const int8_t* q = t.q + b * kBlockK;
     const ActivationBlock* a = t.blocks + b;
+    alignas(32) uint8_t centre[R * 32];
+    if constexpr (kCentred<F>) {
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) StoreCentre(q + r * t.ldq, centre + r * 32);
+    }
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
       __m256i sum[R][V];
       if constexpr (Source::kNibbles) {
         AddNibbles<R>(source, block, q, t.ldq, sum);
       } else {
-        AddPart<F, R, V>(source, block, q, t.ldq, part, sum);
+        AddPart<F, R, V>(source, block, q, t.ldq, centre + part * 16, part, sum);
       }
       __m256 scale[V];
       source.Scale(b, part, scale);
@@ -376,7 +400,7 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
           __m256i n = sum[r][v];
-          if constexpr (F::kZero != 0 && (F::kBits != 8 || Source::kNibbles)) {
+          if constexpr (F::kZero != 0 && !kCentred<F> && (F::kBits != 8 || Source::kNibbles)) {
             n = _mm256_add_epi32(n, Offset<F>(a[r * t.ld_blocks], part));
           }
           if constexpr (F::kZero == 0 && F::kBits == 8 &&
