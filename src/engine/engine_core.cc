@@ -60,8 +60,8 @@ EngineCore::EngineCore(const Model& model, const EngineOptions& options,
       pool_budget_(PoolBudget(options, model.info().weight_bytes + scratch_bytes_)),
       tree_(model.layout(),
             WithReplayCost(WithinBudget(options.cache, pool_budget_, blocks_, states_), model)),
-      // Touched now, so that resident memory is what the ledger says.
-      logits_(new float[Count(options.logit_rows_max) * static_cast<size_t>(vocab_size_)]()) {
+      // Not zeroed: rows that no step ever has never become resident, though the ledger has them.
+      logits_(new float[Count(options.logit_rows_max) * static_cast<size_t>(vocab_size_)]) {
   const size_t slots = Count(options.decode_concurrency);
   const size_t rows = Count(options.step_rows_max);
   active_.reserve(slots);
@@ -196,7 +196,7 @@ void EngineCore::UpdateGauges() {
   stats_.checkpoints = tree_.checkpoint_count();
   stats_.cache_bytes = tree_.bytes();
   stats_.live_bytes = live_bytes();
-  stats_.pool_bytes = blocks_.resident_bytes() + states_.resident_bytes();
+  stats_.pool_bytes = pool_bytes();
   stats_.evictions = tree_.evictions().bytes + tree_.evictions().paths;
   stats_.evictions_bytes = tree_.evictions().bytes;
   stats_.evictions_paths = tree_.evictions().paths;
@@ -215,11 +215,21 @@ uint64_t EngineCore::live_bytes() const {
   return blocks_.held_bytes() + states_.held_bytes() - tree_.bytes();
 }
 
-bool EngineCore::PoolRoom(uint64_t blocks_more, uint64_t states_more) const {
+bool EngineCore::PoolRoom(uint64_t blocks_more, uint64_t states_more) {
   const uint64_t held = blocks_.resident_bytes() + states_.resident_bytes();
   const uint64_t more =
       blocks_more * blocks_.resident_block_bytes() + states_more * states_.resident_buffer_bytes();
-  return held <= pool_budget_ && more <= pool_budget_ - held;
+  if (held > pool_budget_ || more > pool_budget_ - held) return false;
+  if (more + blocks_.warm_bytes() + states_.warm_bytes() > pool_budget_ - held) {
+    blocks_.ReleaseWarm();
+    states_.ReleaseWarm();
+  }
+  return true;
+}
+
+uint64_t EngineCore::pool_bytes() const {
+  return blocks_.resident_bytes() + blocks_.warm_bytes() + states_.resident_bytes() +
+         states_.warm_bytes();
 }
 
 uint64_t EngineCore::SequenceBytes(int64_t tokens) const {
@@ -294,7 +304,7 @@ void EngineCore::CheckInvariants() const {
   CHECK(blocks_.free() + blocks_.held() == blocks_.total());
   CHECK(states_.free() + states_.held() == states_.total());
   CHECK(blocks_.held() >= tree_.block_count());
-  CHECK(PoolRoom(0, 0));
+  CHECK(pool_bytes() <= pool_budget_);
   // Every state buffer is a checkpoint or belongs to a sequence that holds a slot or is closing.
   size_t live_states = 0;
   for (const auto* list : {&active_, &closing_}) {

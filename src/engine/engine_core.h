@@ -96,7 +96,8 @@ class EngineCore {
   void PlanSequenceMarks(Sequence& sequence, int64_t matched);
   void ReportReuse(Sequence& sequence, const ReuseReport& reuse);
   bool LiveRoom(uint64_t bytes_more) const;
-  bool PoolRoom(uint64_t blocks_more, uint64_t states_more) const;
+  bool PoolRoom(uint64_t blocks_more, uint64_t states_more);
+  uint64_t pool_bytes() const;  // resident, warm ones included
   uint64_t PageBytes(const PoolCounts& counts) const;
   Clock::time_point Now() const { return options_.clock ? options_.clock() : Clock::now(); }
   bool IsPast(std::optional<Clock::time_point> t) const { return t && Now() >= *t; }

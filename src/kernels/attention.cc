@@ -155,9 +155,8 @@ class AttendCall {
       for (int begin = 0; begin < rows; begin += tile_rows) {
         TileTask task{index, head, begin, std::min(tile_rows, rows - begin), 0, false};
         task.cost = task.row_count * Windowed(TilePositions(task), task.row_count / group_);
-        task.cut = shape_.window == 0 && task.cost > share &&
-                   task.row_count <= kAttentionPartRowsMax &&
-                   TilePositions(task) > kSegmentPositions;
+        task.cut =
+            task.cost > share && task.row_count <= kAttentionPartRowsMax && TileSegments(task) > 1;
         new (tasks_ + task_count_++) TileTask(task);
       }
     }
@@ -167,7 +166,10 @@ class AttendCall {
   int64_t TilePositions(const TileTask& task) const {
     return slices_[task.slice].position + (task.row_begin + task.row_count - 1) / group_ + 1;
   }
-  int TileSegments(const TileTask& task) const { return SegmentCount(TilePositions(task)); }
+  // Of its first row's window on.
+  int TileSegments(const TileTask& task) const {
+    return SegmentCount(TilePositions(task)) - FirstSegmentOf(Tile(task));
+  }
 
   AttentionTile Tile(const TileTask& task) const {
     const AttentionSlice& slice = slices_[task.slice];
@@ -207,7 +209,7 @@ class AttendCall {
                    cut_index * layout_.part_floats);
   }
 
-  // The first `tile_count` whole tiles, and one wave of the cut ones from segment `begin`.
+  // The first `tile_count` whole tiles, and one wave of the cut ones from their segment `begin` on.
   void RunTilesAndParts(int tile_count, int begin) {
     const int runs = (wave_segments_ + run_segments_ - 1) / run_segments_;  // of a cut tile
     ctx_.pool->ParallelFor(tile_count + cut_count_ * runs, [&](int index, int worker) {
@@ -220,7 +222,9 @@ class AttendCall {
       const int end = std::min(
           {begin + local + run_segments_, begin + wave_segments_, TileSegments(tasks_[cut_index])});
       if (begin + local >= end) return;
-      kernels_.attend_segments(Tile(tasks_[cut_index]), begin + local, end,
+      const AttentionTile tile = Tile(tasks_[cut_index]);
+      const int first = FirstSegmentOf(tile);
+      kernels_.attend_segments(tile, first + begin + local, first + end,
                                StateAt(Parts(cut_index) + local * layout_.part_floats),
                                layout_.part_floats, TileScratch(worker));
     });
@@ -236,8 +240,9 @@ class AttendCall {
       if (row >= task.row_count || begin >= segments) return;
       const int end = std::min(begin + wave_segments_, segments);
       const AttentionTile tile = Tile(task);
-      kernels_.merge_parts(tile, begin, end, StateAt(Parts(cut_index)), layout_.part_floats,
-                           CutState(cut_index), row);
+      const int first = FirstSegmentOf(tile);
+      kernels_.merge_parts(tile, first + begin, first + end, StateAt(Parts(cut_index)),
+                           layout_.part_floats, CutState(cut_index), row);
       if (end == segments) kernels_.finish_row(tile, CutState(cut_index), row);
     });
   }

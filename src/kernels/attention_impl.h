@@ -221,14 +221,11 @@ inline void LoadQ(const AttentionTile& tile, const TileScratch& scratch) {
   }
 }
 
-// The state before any segment of a window.
-inline void StartEmpty(const AttentionTile& tile, AttentionState state) {
-  const int64_t out_stride = (tile.head_dim + 15) / 16 * 16;
-  for (int64_t r = 0; r < tile.row_count; ++r) {
-    state.max[r] = -0x1.fffffep+127f;
-    state.sum[r] = 0;
-    for (int64_t d = 0; d < out_stride; d += 16) Store(state.out + r * out_stride + d, Zero());
-  }
+// The state of a row before any segment of a window.
+inline void StartEmptyRow(AttentionState state, int64_t out_stride, int64_t r) {
+  state.max[r] = -0x1.fffffep+127f;
+  state.sum[r] = 0;
+  for (int64_t d = 0; d < out_stride; d += 16) Store(state.out + r * out_stride + d, Zero());
 }
 
 template <typename Pass>
@@ -236,10 +233,9 @@ void RunTile(const AttentionTile& tile, const TileScratch& scratch) {
   const int64_t last = tile.position + (tile.row_begin + tile.row_count - 1) / tile.group;
   const int end = static_cast<int>(last / kSegment) + 1;
   if (tile.window > 0) {
-    const int64_t oldest = tile.position + tile.row_begin / tile.group + 1 - tile.window;
-    StartEmpty(tile, scratch.state);
-    for (int segment = oldest > 0 ? static_cast<int>(oldest / kSegment) : 0; segment < end;
-         ++segment)
+    const int64_t out_stride = (tile.head_dim + 15) / 16 * 16;
+    for (int r = 0; r < tile.row_count; ++r) StartEmptyRow(scratch.state, out_stride, r);
+    for (int segment = FirstSegmentOf(tile); segment < end; ++segment)
       Pass(tile, scratch, segment, end, scratch.state).Merge();
     return;
   }
@@ -326,9 +322,11 @@ inline void MergeParts(const AttentionTile& tile, int segment_begin, int segment
                        AttentionState parts, size_t part_floats, AttentionState state, int r) {
   const int64_t out_stride = (tile.head_dim + 15) / 16 * 16;
   const int64_t last = (tile.position + (tile.row_begin + r) / tile.group) / kSegment;
+  const int first = FirstSegmentOf(tile);
   for (int segment = segment_begin; segment < segment_end && segment <= last; ++segment) {
     const AttentionState part = PartAt(parts, (segment - segment_begin) * part_floats);
-    if (segment > 0) {
+    if (segment == first && tile.window > 0) StartEmptyRow(state, out_stride, r);
+    if (segment > first || tile.window > 0) {
       MergePart(state, part, out_stride, r);
       continue;
     }

@@ -33,6 +33,12 @@ struct AttentionTile {
   int row_begin, row_count;
 };
 
+// The segment that holds the oldest position the tile's first row sees.
+static inline int FirstSegmentOf(const AttentionTile& tile) {
+  const int64_t oldest = tile.position + tile.row_begin / tile.group + 1 - tile.window;
+  return tile.window > 0 && oldest > 0 ? static_cast<int>(oldest / 256) : 0;
+}
+
 // Softmax state of rows after some segments: running maximum, sum and unnormalised output.
 struct AttentionState {
   float* max;  // [rows]
@@ -97,7 +103,7 @@ struct AttentionKernels {
   // All segments of a tile, to `out`. scratch: TileScratch.floats.
   void (*attend_tile)(const AttentionTile& tile, float* scratch);
   // Segments [segment_begin, segment_end), each alone into its part, part_floats apart (REQUIRES:
-  // row_count <= kAttentionPartRowsMax).
+  // row_count <= kAttentionPartRowsMax, segment_begin >= FirstSegmentOf(tile)).
   void (*attend_segments)(const AttentionTile& tile, int segment_begin, int segment_end,
                           AttentionState parts, size_t part_floats, float* scratch);
   // Merges the parts of segments [segment_begin, segment_end) into row `row` of `state`; segments

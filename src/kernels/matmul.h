@@ -81,12 +81,18 @@ class PackedMatrix {
 struct Activations {
   int rows = 0;
   int64_t k = 0;
-  const float* x = nullptr;                 // [rows, k]
+  const float* x = nullptr;                 // [rows, k], null where only the int8 form was made
   const int8_t* q = nullptr;                // [rows, k], null unless quantised
   const ActivationBlock* blocks = nullptr;  // [rows, k / 32]
 };
 // Workspace bytes for the int8 form of [rows, k].
 size_t ActivationBytes(int rows, int64_t k);
+// Where in `workspace` (REQUIRES: as below) that form lies, for whoever writes it.
+struct ActivationSpace {
+  int8_t* q;                // [rows, k]
+  ActivationBlock* blocks;  // [rows, k / 32]
+};
+ActivationSpace CarveActivations(int rows, int64_t k, std::span<std::byte> workspace);
 // Quantises x into `workspace` (REQUIRES: ActivationBytes, 64-byte aligned, k % 32 == 0), parallel
 // over rows. x must outlive the result.
 Activations PrepareActivations(const KernelContext& ctx, const float* x, int rows, int64_t k,
@@ -100,5 +106,15 @@ inline Activations FloatActivations(const float* x, int rows, int64_t k) {
 // present if w is quantised.
 void MatMul(const KernelContext& ctx, const Activations& a, const PackedMatrix& w, float* y,
             int64_t ldy);
+
+// MatMul of one input with several matrices, as one list of tasks: the threads wake, and wait for
+// the last of them, once. Outputs do not overlap.
+struct MatMulOutput {
+  const PackedMatrix* w;
+  float* y;
+  int64_t ldy;
+};
+void MatMulAll(const KernelContext& ctx, const Activations& a,
+               std::span<const MatMulOutput> outputs);
 
 }  // namespace cairn

@@ -15,7 +15,7 @@ constexpr int64_t kTasksPerThread = 8;
 Activations RowsOf(const Activations& a, int begin, int count) {
   Activations part = a;
   part.rows = count;
-  part.x = a.x + begin * a.k;
+  if (a.x != nullptr) part.x = a.x + begin * a.k;
   if (a.q != nullptr) {
     part.q = a.q + begin * a.k;
     part.blocks = a.blocks + begin * (a.k / 32);

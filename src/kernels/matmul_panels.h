@@ -1,4 +1,5 @@
-// Part of a MatMul on the calling thread: what MatMul and GroupedMatMul split their work into.
+// Part of a MatMul on the calling thread: what MatMul, GroupedMatMul and GluMatMul split their work
+// into.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +17,8 @@ int64_t MatMulPanelCount(const PackedMatrix& w);
 // Panels [panels) of w for rows [rows) of `a`; y is the whole output.
 void RunMatMulPanels(CpuLevel level, const Activations& a, const PackedMatrix& w,
                      MatMulRange panels, MatMulRange rows, float* y, int64_t ldy);
+// One panel, its columns to y [rows.end - rows.begin, ldy].
+void RunMatMulPanel(CpuLevel level, const Activations& a, const PackedMatrix& w, int64_t panel,
+                    MatMulRange rows, float* y, int64_t ldy);
 
 }  // namespace cairn

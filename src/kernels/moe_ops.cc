@@ -7,8 +7,8 @@
 namespace cairn {
 namespace {
 
-const MoeOpsLevel& Level(const KernelContext& ctx) {
-  switch (ctx.level) {
+const MoeOpsLevel& Level(CpuLevel level) {
+  switch (level) {
     case CpuLevel::kScalar:
       return kMoeOpsRef;
     case CpuLevel::kAvx2:
@@ -18,6 +18,7 @@ const MoeOpsLevel& Level(const KernelContext& ctx) {
   }
   return kMoeOpsRef;
 }
+const MoeOpsLevel& Level(const KernelContext& ctx) { return Level(ctx.level); }
 
 // Keeps ids sorted by falling value; a later id with an equal value stays behind. Comparisons with
 // NaN are false, so NaN never pushes a number out, and every id listed is valid.
@@ -91,6 +92,10 @@ void GeGluRows(const KernelContext& ctx, const float* gate_up, int64_t ld, int r
   ForRowRanges(ctx, rows, n, [&](int begin, int end) {
     Level(ctx).geglu(gate_up + begin * ld, ld, end - begin, n, h + begin * n);
   });
+}
+
+void GeGlu(CpuLevel level, const float* gate_up, int64_t ld, int rows, int64_t n, float* h) {
+  Level(level).geglu(gate_up, ld, rows, n, h);
 }
 
 void ScaleRows(const KernelContext& ctx, float* x, float scale, int rows, int64_t n) {

@@ -48,6 +48,8 @@ void CombineExperts(const KernelContext& ctx, const float* y, const int32_t* slo
 // GELU in its tanh form, as x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), which equals it.
 void GeGluRows(const KernelContext& ctx, const float* gate_up, int64_t ld, int rows, int64_t n,
                float* h);
+// The same on the calling thread.
+void GeGlu(CpuLevel level, const float* gate_up, int64_t ld, int rows, int64_t n, float* h);
 
 // x *= scale, [rows, n] contiguous.
 void ScaleRows(const KernelContext& ctx, float* x, float scale, int rows, int64_t n);

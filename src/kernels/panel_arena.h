@@ -1,6 +1,7 @@
 // Memory for packed weights: 64 MiB mappings filled one matrix after the other, with huge pages
 // asked for. Decoding reads every weight once a token; with 4 KiB pages a virtual machine spends
-// half of that time on page walks (16 against 33 GB/s of one Zen 4 core, measured).
+// half of that time on page walks (16 against 33 GB/s of one Zen 4 core, measured). The scratch of
+// a step lies in an arena of its own.
 //
 // Threads: one thread allocates. Ownership: each allocation keeps its mapping alive, so the arena
 // itself may go. Untouched ends of mappings cost address space only.

@@ -37,6 +37,10 @@ void RmsNormRows(const KernelContext& ctx, const float* x, const float* w, float
   });
 }
 
+void RmsNorm(CpuLevel level, const float* x, const float* w, float eps, int64_t n, float* y) {
+  Level(level).rms_norm(In(x, n, n, 0), w, eps, {1, 1, n}, Out(y, n, n, 0));
+}
+
 void RmsNormHeads(const KernelContext& ctx, float* x, int64_t ldx, int64_t head_stride,
                   const float* w, float eps, int rows, int heads, int64_t n) {
   ForRowRanges(ctx, rows, heads * n, [&](int begin, int end) {
@@ -67,6 +71,10 @@ void SwiGluRows(const KernelContext& ctx, const float* gate_up, int64_t ld, int 
   ForRowRanges(ctx, rows, n, [&](int begin, int end) {
     Level(ctx).swiglu(gate_up + begin * ld, ld, end - begin, n, h + begin * n);
   });
+}
+
+void SwiGlu(CpuLevel level, const float* gate_up, int64_t ld, int rows, int64_t n, float* h) {
+  Level(level).swiglu(gate_up, ld, rows, n, h);
 }
 
 void AddRows(const KernelContext& ctx, float* x, const float* y, int64_t count) {

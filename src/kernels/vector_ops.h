@@ -23,6 +23,8 @@ namespace cairn {
 // contiguous, may be the same. Source: RMSNorm, arXiv 1910.07467.
 void RmsNormRows(const KernelContext& ctx, const float* x, const float* w, float eps, int rows,
                  int64_t n, float* y);
+// One row, on the calling thread.
+void RmsNorm(CpuLevel level, const float* x, const float* w, float eps, int64_t n, float* y);
 // The same for each head in place (q/k norm); w [n].
 void RmsNormHeads(const KernelContext& ctx, float* x, int64_t ldx, int64_t head_stride,
                   const float* w, float eps, int rows, int heads, int64_t n);
@@ -38,6 +40,8 @@ void GatedRmsNormHeads(const KernelContext& ctx, const float* x, int64_t ldx, co
 // h[r, i] = SiLU(gate_up[r, i]) * gate_up[r, n + i]; gate_up [rows, ld], h [rows, n] contiguous.
 void SwiGluRows(const KernelContext& ctx, const float* gate_up, int64_t ld, int rows, int64_t n,
                 float* h);
+// The same on the calling thread.
+void SwiGlu(CpuLevel level, const float* gate_up, int64_t ld, int rows, int64_t n, float* h);
 // x += y, both [count].
 void AddRows(const KernelContext& ctx, float* x, const float* y, int64_t count);
 // x[r, i] += bias[i]; x [rows, ldx], bias [n].

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "kernels/gated_ops.h"
 #include "kernels/moe_ops.h"
+#include "kernels/norm_activations.h"
 #include "kernels/vector_ops.h"
 #include "model/numerics.h"
 
@@ -100,9 +101,9 @@ void DecoderModel::FinishLoad(const ModelFile& file, const Weights& weights,
   info_.context_length = options.context_length.value_or(config_.trained_context_length);
   info_.parameter_count = weights.parameter_count();
   info_.weight_bytes = weights.resident_bytes();
-  // Of an untied embedding one row is read, of everything else all.
-  info_.bytes_per_decode_token =
-      info_.weight_bytes - (head_.has_value() ? embedding_.packed_bytes() : 0);
+  // Of an untied embedding one row is read, of experts those of the token, of everything else all.
+  info_.bytes_per_decode_token = info_.weight_bytes - needs_.idle_expert_bytes -
+                                 (head_.has_value() ? embedding_.packed_bytes() : 0);
   info_.fingerprint = Fingerprint(file, weights);
 }
 
@@ -164,8 +165,17 @@ Step DecoderModel::Begin(const KernelContext& ctx, const ForwardBatch& batch,
 }
 
 void DecoderModel::Norm(const Step& step, const std::vector<float>& weight) const {
-  RmsNormRows(step.ctx, step.scratch.hidden, weight.data(), config_.norm_eps, step.rows,
-              config_.hidden_size, step.scratch.normed);
+  ModelWorkspace& scratch = step.scratch;
+  const float eps = config_.norm_eps;
+  scratch.normed_int8.reset();
+  if (needs_.int8_normed) {
+    scratch.normed_int8 =
+        NormActivations(step.ctx, scratch.hidden, weight.data(), eps, step.rows,
+                        config_.hidden_size, scratch.normed, scratch.normed_space);
+  } else {
+    RmsNormRows(step.ctx, scratch.hidden, weight.data(), eps, step.rows, config_.hidden_size,
+                scratch.normed);
+  }
 }
 
 void DecoderModel::AddBranch(const Step& step) const {
@@ -182,7 +192,8 @@ void DecoderModel::Finish(const Step& step, const ForwardBatch& batch) const {
   ModelWorkspace& scratch = step.scratch;
   const int64_t width = config_.hidden_size;
   const size_t row_bytes = width * sizeof(float);
-  Norm(step, final_norm_);
+  RmsNormRows(step.ctx, scratch.hidden, final_norm_.data(), config_.norm_eps, step.rows, width,
+              scratch.normed);
   const auto keep_hidden = [&](int row, std::byte* state) {
     std::memcpy(state + layout_.hidden_offset(), scratch.normed + row * width, row_bytes);
   };

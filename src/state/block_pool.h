@@ -68,6 +68,9 @@ class BlockPool {
   // In whole pages, as the operating system counts.
   size_t resident_block_bytes() const { return slab_.stride_bytes(); }
   uint64_t resident_bytes() const { return uint64_t{held()} * resident_block_bytes(); }
+  // Freed ones whose memory is kept for the next ones, and its end.
+  uint64_t warm_bytes() const { return uint64_t{slab_.warm()} * resident_block_bytes(); }
+  void ReleaseWarm() { slab_.ReleaseWarm(); }
   // Allocate fails while held() >= limit. Also the way tests make an allocation fail.
   void set_limit(std::optional<size_t> limit) { slab_.set_limit(limit); }
   // free + held == total and every held block has a reference. Aborts otherwise.

@@ -100,6 +100,39 @@ TEST(BlockPool, FreedBlocksLeaveResidentMemory) {
   }
 }
 
+// Of huge items the last few stay resident for the next ones, zeroed, until they are given back.
+TEST(BlockPool, FewFreedLargeBlocksStayWarm) {
+  BlockPool pool(Layout(size_t{64} << 10, 0));  // 4 MiB each
+  const size_t bytes = pool.resident_block_bytes();
+  const size_t warm_max = (size_t{32} << 20) / bytes;
+  std::vector<BlockRef> blocks;
+  std::vector<std::byte*> places;
+  for (size_t i = 0; i < 2 * warm_max; ++i) {
+    blocks.push_back(pool.Allocate().value());
+    places.push_back(blocks.back().data());
+    std::memset(blocks.back().data(), 1, pool.block_bytes());
+  }
+  EXPECT_EQ(pool.warm_bytes(), 0u);
+  blocks.clear();
+  EXPECT_EQ(pool.warm_bytes(), warm_max * bytes);
+  const auto resident = [&] {
+    return std::count_if(places.begin(), places.end(),
+                         [&](std::byte* p) { return ResidentPages(p, bytes) > 0; });
+  };
+  EXPECT_EQ(static_cast<size_t>(resident()), warm_max);
+  for (size_t i = 0; i < 2 * warm_max; ++i) {
+    blocks.push_back(pool.Allocate().value());
+    EXPECT_TRUE(IsZero(blocks.back().data(), pool.block_bytes()));
+    EXPECT_EQ(pool.warm_bytes(), i < warm_max ? (warm_max - i - 1) * bytes : 0u);
+  }
+  blocks.resize(1);
+  pool.ReleaseWarm();
+  EXPECT_EQ(pool.warm_bytes(), 0u);
+  EXPECT_EQ(resident(), 1);
+  EXPECT_TRUE(IsZero(pool.Allocate().value().data(), pool.block_bytes()));
+  pool.CheckInvariants();
+}
+
 TEST(BlockPool, RandomUseKeepsTheCountsRight) {
   std::mt19937 rng(1);
   BlockPool pool(Layout(3, 0));

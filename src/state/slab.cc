@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/bytes.h"
 
@@ -16,6 +18,10 @@ constexpr size_t kChunkBytes = size_t{64} << 20;
 constexpr size_t kChunkItemsMax = 4096;
 
 constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+// Of a slab's warm items together: the state of a sequence of Qwen3.5-0.8B, or the blocks of 2,700
+// tokens.
+constexpr size_t kWarmBytesMax = size_t{32} << 20;
 
 size_t PageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -55,13 +61,31 @@ Result<uint32_t> Slab::Allocate() {
   if (free_.empty()) RETURN_IF_ERROR(Grow());
   const uint32_t index = free_.back();
   free_.pop_back();
+  if (warm_ > 0) {
+    --warm_;
+    std::memset(data(index), 0, item_bytes_);
+  }
   return index;
 }
 
 void Slab::Free(uint32_t index) {
+  free_.push_back(index);
+  if (huge_pages_ && (warm_ + 1) * stride_ <= kWarmBytesMax) {
+    ++warm_;
+    return;
+  }
+  GiveBack(index);
+  // Below the warm ones, which are used first.
+  std::swap(free_.back(), free_[free_.size() - 1 - warm_]);
+}
+
+void Slab::ReleaseWarm() {
+  for (; warm_ > 0; --warm_) GiveBack(free_[free_.size() - warm_]);
+}
+
+void Slab::GiveBack(uint32_t index) {
   // Cannot fail for a range we mapped. Private anonymous pages read as zero afterwards.
   CHECK(madvise(data(index), stride_, MADV_DONTNEED) == 0);
-  free_.push_back(index);
 }
 
 Status Slab::Grow() {

@@ -374,6 +374,20 @@ TEST(KimiLinear, RowsThatTheAttentionKernelDoesNotTakeAreRefused) {
   }
 }
 
+// Of the experts a token reads those it goes to, of an untied embedding one row.
+TEST(Experts, OfADecodedTokenAreThoseItGoesTo) {
+  const std::vector<std::byte> bytes = Family("qwen3moe", false, true, true, false).Bytes();
+  const auto file = GgufFile::FromBytes(bytes);
+  ASSERT_TRUE(file.ok());
+  const auto model =
+      LoadModel(*file, {.kv_type = KvType::kF32, .context_length = {}, .progress = {}});
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const size_t idle = size_t{kLayers} * (kExperts - kUsed) * 3 * kExpertFfn * kHidden;
+  const ModelInfo& info = (*model)->info();
+  EXPECT_EQ(info.weight_bytes - info.bytes_per_decode_token,
+            (idle + size_t{kVocab} * kHidden) * sizeof(float));
+}
+
 // Within the original context LongRoPE takes its short factors, beyond it the long ones.
 TEST(LongRope, TheContextInForceChoosesTheFactors) {
   const std::vector<std::byte> bytes = LongRope(1.0f).Bytes();

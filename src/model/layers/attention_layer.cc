@@ -61,6 +61,7 @@ void AttentionLayer::AddNeeds(ScratchNeeds& needs) const {
   needs.projected = std::max(needs.projected, input_.n());
   if (options_.gate == OutputGate::kSigmoid) needs.staged = std::max(needs.staged, q_width);
   needs.mixed = std::max(needs.mixed, q_width);
+  input_.ReadsNormed(needs);
   needs.matmul_k = std::max({needs.matmul_k, input_.k(), output_.k()});
   needs.attention = options_.shape;
 }

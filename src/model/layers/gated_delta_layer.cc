@@ -74,6 +74,7 @@ void GatedDeltaLayer::AddNeeds(ScratchNeeds& needs) const {
   needs.staged = std::max<int64_t>(needs.staged, conv_shape_.channels);
   needs.mixed = std::max(needs.mixed, value_width_);
   needs.gates = std::max<int64_t>(needs.gates, 4 * options_.shape.value_heads);
+  input_.ReadsNormed(needs);
   needs.matmul_k = std::max({needs.matmul_k, input_.k(), output_.k()});
 }
 

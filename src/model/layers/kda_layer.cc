@@ -69,6 +69,7 @@ void KdaLayer::AddNeeds(ScratchNeeds& needs) const {
   needs.staged = std::max(needs.staged, conv_shape_.channels + width_);
   needs.mixed = std::max(needs.mixed, width_);
   needs.gates = std::max(needs.gates, width_ + options_.shape.value_heads);
+  input_.ReadsNormed(needs);
   needs.matmul_k = std::max({needs.matmul_k, input_.k(), output_.k()});
 }
 

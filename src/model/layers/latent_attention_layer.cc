@@ -35,6 +35,7 @@ void LatentAttentionLayer::AddNeeds(ScratchNeeds& needs) const {
   needs.mixed = std::max(needs.mixed, heads * widest);
   needs.routed = std::max(needs.routed, heads * s.latent);
   // The activations of ApplyHeads: a row of each head.
+  input_.ReadsNormed(needs);
   needs.matmul_k =
       std::max({needs.matmul_k, input_.k(), output_.k(), heads * std::max(s.head_key, s.latent)});
   needs.experts = std::max(needs.experts, options_.shape.heads);  // its groups

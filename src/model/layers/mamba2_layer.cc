@@ -67,6 +67,7 @@ void Mamba2Layer::AddNeeds(ScratchNeeds& needs) const {
   needs.staged = std::max<int64_t>(needs.staged, conv_shape_.channels);
   needs.mixed = std::max(needs.mixed, inner_);
   needs.gates = std::max<int64_t>(needs.gates, 2 * options_.config.shape.heads);
+  input_.ReadsNormed(needs);
   needs.matmul_k = std::max({needs.matmul_k, input_.k(), output_.k()});
 }
 

@@ -66,11 +66,18 @@ void MoeFfn::AddNeeds(ScratchNeeds& needs) const {
   needs.projected = std::max(needs.projected, used * 2 * ffn);
   needs.mixed = std::max(needs.mixed, used * ffn);
   needs.gates = std::max(needs.gates, router_.n());
+  router_.ReadsNormed(needs);
+  needs.int8_normed |= quantized_in_;
   needs.matmul_k = std::max(needs.matmul_k, hidden);
   needs.experts = std::max(needs.experts, config_.router.experts);
   needs.experts_used = std::max<int>(needs.experts_used, used);
   needs.expert_k = std::max({needs.expert_k, hidden, ffn});
   needs.routed = std::max(needs.routed, used * hidden);
+  for (const auto* matrices : {&gate_up_, &up_, &down_}) {
+    if (matrices->empty()) continue;
+    needs.idle_expert_bytes +=
+        (*matrices)[0].packed_bytes() * (matrices->size() - static_cast<size_t>(used));
+  }
 }
 
 void MoeFfn::Forward(const Step& step) const {
@@ -110,19 +117,39 @@ int MoeFfn::GroupRows(const ExpertScratch& routes, int rows) const {
   return groups;
 }
 
+// Rows that no weight reads as floats are gathered in their int8 form, which each row has already.
+Activations MoeFfn::GatherRows(const Step& step, int pairs) const {
+  ModelWorkspace& scratch = step.scratch;
+  const int32_t* rows = scratch.experts.rows;
+  const int64_t hidden = router_.k();
+  const auto copy_rows = [&]<typename T>(const T* from, T* to, int64_t n) {
+    ForRowRanges(step.ctx, pairs, n, [&](int begin, int end) {
+      for (int64_t p = begin; p < end; ++p)
+        std::memcpy(to + p * n, from + rows[p] * n, static_cast<size_t>(n) * sizeof(T));
+    });
+  };
+  const bool floats =
+      !quantized_in_ ||
+      (!up_.empty() && !(IsQuantized(gate_up_[0].type()) && IsQuantized(up_[0].type())));
+  if (!floats && scratch.normed_int8.has_value() && step.ctx.faults == nullptr) {
+    const ActivationSpace space = CarveActivations(pairs, hidden, scratch.experts.activations);
+    copy_rows(scratch.normed_int8->q, space.q, hidden);
+    copy_rows(scratch.normed_int8->blocks, space.blocks, hidden / 32);
+    return {pairs, hidden, nullptr, space.q, space.blocks};
+  }
+  float* gathered = scratch.routed;  // [pairs, hidden], by expert
+  copy_rows(scratch.normed, gathered, hidden);
+  return quantized_in_
+             ? PrepareActivations(step.ctx, gathered, pairs, hidden, scratch.experts.activations)
+             : FloatActivations(gathered, pairs, hidden);
+}
+
 void MoeFfn::RunExperts(const Step& step) const {
   ModelWorkspace& scratch = step.scratch;
   const ExpertScratch& routes = scratch.experts;
   const int64_t hidden = router_.k(), ffn = config_.expert_ffn;
   const int pairs = step.rows * config_.router.used;
   const int groups = GroupRows(routes, step.rows);
-  float* gathered = scratch.routed;  // [pairs, hidden], by expert
-  ForRowRanges(step.ctx, pairs, hidden, [&](int begin, int end) {
-    for (int64_t p = begin; p < end; ++p) {
-      std::memcpy(gathered + p * hidden, scratch.normed + routes.rows[p] * hidden,
-                  static_cast<size_t>(hidden) * sizeof(float));
-    }
-  });
   const auto apply = [&](const std::vector<PackedMatrix>& w, const Activations& a, float* y,
                          int64_t ldy) {
     for (int g = 0; g < groups; ++g) {
@@ -135,7 +162,7 @@ void MoeFfn::RunExperts(const Step& step) const {
     return quantized ? PrepareActivations(step.ctx, x, pairs, k, routes.activations)
                      : FloatActivations(x, pairs, k);
   };
-  const Activations in = input(gathered, hidden, quantized_in_);
+  const Activations in = GatherRows(step, pairs);
   if (config_.kind == ExpertKind::kRelu2) {
     apply(gate_up_, in, scratch.mixed, ffn);
     ReluSquareRows(step.ctx, scratch.mixed, pairs, ffn);

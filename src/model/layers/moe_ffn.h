@@ -56,6 +56,8 @@ class MoeFfn {
   // Sorts (row, expert) pairs by expert; the number of experts with rows.
   int GroupRows(const ExpertScratch& routes, int rows) const;
   void RunExperts(const Step& step) const;
+  // `normed` by (row, expert) pairs, in the order of the experts.
+  Activations GatherRows(const Step& step, int pairs) const;
 
   MoeConfig config_;
   Projection router_;  // [experts], and the shared expert's gate behind them

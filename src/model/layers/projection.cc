@@ -1,6 +1,7 @@
 #include "model/layers/projection.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "kernels/gated_ops.h"
@@ -8,6 +9,8 @@
 
 namespace cairn {
 namespace {
+
+constexpr size_t kPiecesAtOnce = 8;
 
 // How many of the first parts can be one stacked matrix.
 size_t StackableCount(const Weights& weights, std::span<const Weights::Part> parts) {
@@ -65,12 +68,33 @@ size_t Projection::bytes() const {
 }
 
 void Projection::Apply(const Step& step, const float* x, int rows, float* y, int64_t ldy) const {
-  const Activations input =
-      quantized_ ? PrepareActivations(step.ctx, x, rows, k_, step.scratch.activations)
-                 : FloatActivations(x, rows, k_);
-  for (const Piece& piece : pieces_) MatMul(step.ctx, input, piece.matrix, y + piece.column, ldy);
-  if (!bias_.empty()) AddBias(step.ctx, y, ldy, bias_.data(), rows, n_);
-  if (!scale_.empty()) ScaleColumns(step.ctx, y, ldy, scale_.data(), rows, n_);
+  Apply(step, Prepare(step, x, rows), y, ldy);
+}
+
+Activations Projection::Prepare(const Step& step, const float* x, int rows) const {
+  const auto& normed = step.scratch.normed_int8;
+  if (quantized_ && x == step.scratch.normed && normed.has_value()) return *normed;
+  return quantized_ ? PrepareActivations(step.ctx, x, rows, k_, step.scratch.activations)
+                    : FloatActivations(x, rows, k_);
+}
+
+void Projection::Apply(const Step& step, const Activations& input, float* y, int64_t ldy) const {
+  std::array<MatMulOutput, kPiecesAtOnce> outputs;
+  for (size_t begin = 0; begin < pieces_.size(); begin += kPiecesAtOnce) {
+    const size_t count = std::min(kPiecesAtOnce, pieces_.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      const Piece& piece = pieces_[begin + i];
+      outputs[i] = {&piece.matrix, y + piece.column, ldy};
+    }
+    MatMulAll(step.ctx, input, {outputs.data(), count});
+  }
+  if (!bias_.empty()) AddBias(step.ctx, y, ldy, bias_.data(), input.rows, n_);
+  if (!scale_.empty()) ScaleColumns(step.ctx, y, ldy, scale_.data(), input.rows, n_);
+}
+
+const PackedMatrix* Projection::QuantizedMatrix() const {
+  const bool only = pieces_.size() == 1 && bias_.empty() && scale_.empty();
+  return only && quantized_ ? &pieces_[0].matrix : nullptr;
 }
 
 }  // namespace cairn

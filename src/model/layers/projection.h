@@ -39,6 +39,15 @@ class Projection {
 
   // y [rows, ldy] = (x [rows, k] W^T + bias) * scale; x contiguous. Uses scratch.activations.
   void Apply(const Step& step, const float* x, int rows, float* y, int64_t ldy) const;
+  // The same in two parts. An input without x fits where all weights are quantised.
+  Activations Prepare(const Step& step, const float* x, int rows) const;
+  void Apply(const Step& step, const Activations& input, float* y, int64_t ldy) const;
+
+  // Of a projection whose input is the scratch's `normed`.
+  void ReadsNormed(ScratchNeeds& needs) const { needs.int8_normed |= quantized_; }
+
+  // The matrix if it is the only one, quantised, and all there is to this projection, else null.
+  const PackedMatrix* QuantizedMatrix() const;
 
  private:
   struct Piece {

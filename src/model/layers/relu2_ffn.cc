@@ -20,6 +20,7 @@ Result<Relu2Ffn> Relu2Ffn::Load(Weights& weights, const std::string& prefix, int
 
 void Relu2Ffn::AddNeeds(ScratchNeeds& needs) const {
   needs.mixed = std::max(needs.mixed, up_.n());
+  up_.ReadsNormed(needs);
   needs.matmul_k = std::max({needs.matmul_k, up_.k(), down_.k()});
 }
 

@@ -34,6 +34,7 @@ Result<ShortConvLayer> ShortConvLayer::Load(Weights& weights, const std::string&
 void ShortConvLayer::AddNeeds(ScratchNeeds& needs) const {
   needs.projected = std::max(needs.projected, input_.n());
   needs.mixed = std::max(needs.mixed, output_.k());
+  input_.ReadsNormed(needs);
   needs.matmul_k = std::max({needs.matmul_k, input_.k(), output_.k()});
 }
 

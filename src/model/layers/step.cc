@@ -1,9 +1,12 @@
 #include "model/layers/step.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/matmul.h"
+#include "kernels/panel_arena.h"
 
 namespace cairn {
 namespace {
@@ -62,6 +65,8 @@ ModelWorkspace::ModelWorkspace(const ScratchNeeds& needs, int rows_max, int logi
   CHECK(rows_max >= 1 && logit_rows_max >= 0 && threads >= 1);
   const size_t activation_bytes =
       ActivationBytes(std::max(rows_max, logit_rows_max), needs.matmul_k);
+  const size_t normed_bytes = needs.int8_normed ? ActivationBytes(rows_max, needs.hidden) : 0;
+  const size_t glu_bytes = needs.glu == 0 ? 0 : ActivationBytes(rows_max, needs.glu);
   const size_t attention_bytes = AttentionBytes(needs, rows_max, positions_max, threads);
   const auto carve = [&](std::byte* base) {
     Carver carver(base);
@@ -79,13 +84,18 @@ ModelWorkspace::ModelWorkspace(const ScratchNeeds& needs, int rows_max, int logi
     local_sin = carver.Floats(rows_max, needs.local_rope_half);
     positions = reinterpret_cast<int64_t*>(carver.Take(sizeof(int64_t) * rows_max));
     activations = {carver.Take(activation_bytes), activation_bytes};
+    normed_space = {carver.Take(normed_bytes), normed_bytes};
+    glu = {carver.Take(glu_bytes), glu_bytes};
     attention = {carver.Take(attention_bytes), attention_bytes};
     routed = carver.Floats(rows_max, needs.routed);
     CarveExperts(carver, needs, rows_max, experts);
     return carver.used();
   };
-  memory_ = AlignedBuffer(carve(nullptr));
-  carve(memory_.data());
+  memory_bytes_ = carve(nullptr);
+  Result<std::shared_ptr<std::byte>> memory = PanelArena().Allocate(memory_bytes_);
+  if (!memory.ok()) throw std::bad_alloc();  // as any other allocation here
+  memory_ = std::move(*memory);
+  carve(memory_.get());
   attention_slices.reserve(kSlicesReserved);
   recurrent_slices.reserve(kSlicesReserved);
   taps.reserve(kTapsReserved);

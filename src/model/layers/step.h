@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -29,6 +30,8 @@ struct ScratchNeeds {
   int64_t staged = 0;                       // between the two: convolved q|k|v, gathered queries
   int64_t gates = 0;                        // per-head scalars
   int64_t matmul_k = 0;                     // widest matmul input
+  int64_t glu = 0;                          // widest gated row that is made in its int8 form
+  bool int8_normed = false;                 // some weights that read `normed` are quantised
   int64_t rope_half = 0;                    // RopeTable::half()
   int64_t local_rope_half = 0;              // of a second table, for window layers
   std::optional<AttentionShape> attention;  // the same in all layers
@@ -37,6 +40,9 @@ struct ScratchNeeds {
   int experts_used = 0;
   int64_t expert_k = 0;  // widest input of an expert's matmul
   int64_t routed = 0;    // outputs of a row's experts
+  // Weights of the experts a row does not go to, a sum over all layers: what a step of one row
+  // leaves unread.
+  size_t idle_expert_bytes = 0;
 };
 
 // Who goes where in a mixture of experts. A pair is one row at one expert of its choice.
@@ -59,7 +65,7 @@ class ModelWorkspace : public Workspace {
  public:
   ModelWorkspace(const ScratchNeeds& needs, int rows_max, int logit_rows_max, int threads,
                  int64_t positions_max);
-  size_t bytes() const override { return memory_.size(); }
+  size_t bytes() const override { return memory_bytes_; }
 
   const int rows_max;
   const int logit_rows_max;
@@ -78,8 +84,12 @@ class ModelWorkspace : public Workspace {
   float* local_sin;    // [rows, local_rope_half]
   int64_t* positions;  // [rows]
   std::span<std::byte> activations;  // ActivationBytes of the widest matmul
-  std::span<std::byte> attention;    // AttentionScratchBytes
-  float* routed;                     // [rows, routed]
+  // The int8 form of `normed`, if some layer wants it; and where it lies.
+  std::optional<Activations> normed_int8;
+  std::span<std::byte> normed_space;
+  std::span<std::byte> glu;        // ActivationBytes of the widest gated row
+  std::span<std::byte> attention;  // AttentionScratchBytes
+  float* routed;                   // [rows, routed]
   ExpertScratch experts;
 
   // Grow to the most slices and taps ever seen, so a steady step allocates nothing.
@@ -90,7 +100,9 @@ class ModelWorkspace : public Workspace {
   std::vector<int> window_rows_done;      // [slices]
 
  private:
-  AlignedBuffer memory_;
+  // In huge pages, since rows lie several pages apart; resident once touched.
+  std::shared_ptr<std::byte> memory_;
+  size_t memory_bytes_;
 };
 
 struct Step {

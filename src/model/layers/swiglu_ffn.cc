@@ -29,14 +29,29 @@ void SwiGluFfn::Scale(float gate, float down) {
   down_.ScaleOutputs(out);
 }
 
+const PackedMatrix* SwiGluFfn::FusedGateUp() const {
+  return down_.k() % 32 == 0 && down_.QuantizedMatrix() != nullptr ? gate_up_.QuantizedMatrix()
+                                                                   : nullptr;
+}
+
 void SwiGluFfn::AddNeeds(ScratchNeeds& needs) const {
   needs.projected = std::max(needs.projected, gate_up_.n());
   needs.mixed = std::max(needs.mixed, down_.k());
+  gate_up_.ReadsNormed(needs);
   needs.matmul_k = std::max({needs.matmul_k, gate_up_.k(), down_.k()});
+  if (FusedGateUp() != nullptr) needs.glu = std::max(needs.glu, down_.k());
 }
 
 void SwiGluFfn::Forward(const Step& step) const {
   ModelWorkspace& scratch = step.scratch;
+  const PackedMatrix* fused = FusedGateUp();
+  if (fused != nullptr && step.ctx.faults == nullptr) {
+    const Activations input = gate_up_.Prepare(step, scratch.normed, step.rows);
+    const Activations hidden = GluMatMul(step.ctx, input, *fused, activation_, scratch.glu);
+    down_.Apply(step, hidden, scratch.branch, down_.n());
+    return;
+  }
+  // A planted fault sees every matmul and every row that is quantised, so it takes this way too.
   gate_up_.Apply(step, scratch.normed, step.rows, scratch.projected, gate_up_.n());
   const auto glu = activation_ == GluActivation::kSilu ? SwiGluRows : GeGluRows;
   glu(step.ctx, scratch.projected, gate_up_.n(), step.rows, down_.k(), scratch.mixed);

@@ -5,12 +5,11 @@
 
 #include <string>
 
+#include "kernels/matmul_glu.h"
 #include "model/layers/projection.h"
 #include "model/layers/step.h"
 
 namespace cairn {
-
-enum class GluActivation { kSilu, kGelu /* tanh form, Gemma */ };
 
 class SwiGluFfn {
  public:
@@ -29,6 +28,8 @@ class SwiGluFfn {
 
  private:
   SwiGluFfn(Projection gate_up, Projection down, GluActivation activation);
+  // The gate's and up's matrix if both are one and down reads nothing but the int8 form.
+  const PackedMatrix* FusedGateUp() const;
   Projection gate_up_, down_;
   GluActivation activation_;
 };

@@ -1,0 +1,21 @@
+// The gated half of a feed-forward block in one pass: act(x Wg^T) * (x Wu^T), at once in the int8
+// form that the next matmul reads. A panel of the gate is followed by the panel of up that it
+// multiplies while the sums of both are in the cache, so that neither ever becomes a row in memory.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/matmul.h"
+
+namespace cairn {
+
+enum class GluActivation { kSilu, kGelu /* tanh form, Gemma */ };
+
+// gate_up [2 n, k], quantised: the rows of Wg, then those of Wu. The result is, bit for bit, what
+// PrepareActivations makes of SwiGluRows or GeGluRows of MatMul; it has no x. `workspace`:
+// ActivationBytes(rows, n), 64-byte aligned, apart from a's. REQUIRES: n % 32 == 0.
+Activations GluMatMul(const KernelContext& ctx, const Activations& a, const PackedMatrix& gate_up,
+                      GluActivation activation, std::span<std::byte> workspace);
+
+}  // namespace cairn
