@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kernel_faults.h"
 #include "model/decoder_model.h"
 #include "model/gguf.h"
 #include "model/load.h"
@@ -17,6 +18,7 @@
 #include "support/gguf_writer.h"
 #include "support/golden.h"
 #include "support/model_runner.h"
+#include "support/quantised_file.h"
 
 namespace cairn {
 namespace {
@@ -310,6 +312,34 @@ double StatesError(const std::vector<StateTensor>& got, const std::vector<StateT
 }
 
 class RandomFiles : public ::testing::TestWithParam<Case> {};
+
+// With faults that plant nothing every pass runs alone: matmuls, gates, norms, int8 forms.
+TEST_P(RandomFiles, FusedPassesGiveTheBitsOfSeparateOnes) {
+  const std::vector<std::byte> bytes = GetParam().make().Bytes();
+  const auto floats = GgufFile::FromBytes(bytes);
+  ASSERT_TRUE(floats.ok()) << floats.status().ToString();
+  const std::vector<std::byte> quantised = testing::QuantisedCopy(*floats);
+  const auto file = GgufFile::FromBytes(quantised);
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  const auto model =
+      LoadModel(*file, {.kv_type = KvType::kF16, .context_length = {}, .progress = {}});
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const std::vector<Token> tokens = SomeTokens();
+  const KernelFaults none;
+  for (const int chunk : {kTokens, 1}) {
+    std::vector<float> logits[2];
+    for (const bool fused : {false, true}) {
+      testing::ModelRunner runner(**model, SupportedCpuLevels().back(), 2, kTokens,
+                                  fused ? nullptr : &none);
+      testing::TestSequence sequence(**model);
+      const int chunks[] = {chunk};
+      logits[fused] = runner.Feed(sequence, tokens, chunks);
+    }
+    ASSERT_EQ(logits[0].size(), logits[1].size());
+    EXPECT_EQ(std::memcmp(logits[0].data(), logits[1].data(), logits[0].size() * sizeof(float)), 0)
+        << "chunk " << chunk;
+  }
+}
 
 TEST_P(RandomFiles, EqualTheReferenceOnEveryLevel) {
   const std::vector<std::byte> bytes = GetParam().make().Bytes();

@@ -47,11 +47,12 @@ std::vector<std::byte> TestSequence::Bytes() const {
   return out;
 }
 
-ModelRunner::ModelRunner(const Model& model, CpuLevel level, int threads, int rows_max)
+ModelRunner::ModelRunner(const Model& model, CpuLevel level, int threads, int rows_max,
+                         const KernelFaults* faults)
     : model_(model),
       rows_max_(rows_max),
       pool_(threads),
-      context_{level, &pool_},
+      context_{level, &pool_, faults},
       workspace_(model.CreateWorkspace(rows_max, rows_max, threads)) {}
 
 std::vector<float> ModelRunner::Step(std::span<TestPiece> pieces) {

@@ -54,7 +54,8 @@ struct TestPiece {
 
 class ModelRunner {
  public:
-  ModelRunner(const Model& model, CpuLevel level, int threads, int rows_max);
+  ModelRunner(const Model& model, CpuLevel level, int threads, int rows_max,
+              const KernelFaults* faults = nullptr);
 
   // One Forward over all pieces. Logits of every row, [rows][vocab], rows in the order of pieces.
   std::vector<float> Step(std::span<TestPiece> pieces);

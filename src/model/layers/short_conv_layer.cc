@@ -24,11 +24,13 @@ Result<ShortConvLayer> ShortConvLayer::Load(Weights& weights, const std::string&
   for (int64_t c = 0; c < channels; ++c) {
     for (int64_t j = 0; j < taps; ++j) conv[j * channels + c] = rows[c * taps + j];
   }
-  ASSIGN_OR_RETURN(auto bias, weights.OptionalVector(prefix + "shortconv.conv.bias", channels));
+  std::vector<float> bias;
+  if (weights.Has(prefix + "shortconv.conv.bias")) {
+    ASSIGN_OR_RETURN(bias, weights.Vector(prefix + "shortconv.conv.bias", channels));
+  }
   ASSIGN_OR_RETURN(Projection in, Projection::Load(weights, input, hidden));
   ASSIGN_OR_RETURN(Projection out, Projection::Load(weights, output, channels));
-  return ShortConvLayer(options, std::move(conv), std::move(bias).value_or(std::vector<float>()),
-                        std::move(in), std::move(out));
+  return ShortConvLayer(options, std::move(conv), std::move(bias), std::move(in), std::move(out));
 }
 
 void ShortConvLayer::AddNeeds(ScratchNeeds& needs) const {
