@@ -136,7 +136,8 @@ void FalconH1Model::ScaleLayer(Layer& layer) const {
                      .c = f.ssm_in * f.ssm[3],
                      .dt = f.ssm_in * f.ssm[4],
                      .out = f.ssm_out});
-  layer.attention.Scale(f.attention_in, f.attention_in * f.key, f.attention_out);
+  layer.attention.Scale(f.attention_in, f.attention_in * f.key, f.attention_in * f.value,
+                        f.attention_out);
   layer.ffn.Scale(f.mlp[0], f.mlp[1]);
 }
 

@@ -40,6 +40,7 @@ Result<FalconH1Config> ReadFalconH1Config(const ModelFile& file) {
   ASSIGN_OR_RETURN(decoder.embedding_scale, ReadFactor(file, kArch, "embedding_multiplier", 1));
   ASSIGN_OR_RETURN(decoder.logit_scale, ReadFactor(file, kArch, "lm_head_multiplier", 1));
   ASSIGN_OR_RETURN(f.key, ReadFactor(file, kArch, "key_multiplier", 1));
+  ASSIGN_OR_RETURN(f.value, ReadFactor(file, kArch, "value_multiplier", 1));
   ASSIGN_OR_RETURN(f.attention_in, ReadFactor(file, kArch, "attention_in_multiplier", 1));
   ASSIGN_OR_RETURN(f.attention_out, ReadFactor(file, kArch, "attention_out_multiplier", 1));
   ASSIGN_OR_RETURN(f.ssm_in, ReadFactor(file, kArch, "ssm_in_multiplier", 1));

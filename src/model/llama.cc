@@ -94,7 +94,8 @@ Result<LlamaLayer> LlamaModel::LoadLayer(Weights& weights, int index) {
   const AttentionLayer::Options options{
       .shape = attention_shape(),
       .kv_offset = layout().kv_offset(index),
-      .positions = config_.HasPositions(index) ? Positions::kRotary : Positions::kNone};
+      .positions = config_.HasPositions(index) ? Positions::kRotary : Positions::kNone,
+      .growth = config_.growth};
   AttentionLayer::HeadNorms norms;
   if (config_.family.head_norms) {
     ASSIGN_OR_RETURN(norms, AttentionLayer::LoadHeadNorms(weights, prefix, c.head_dim, c.norm_eps));

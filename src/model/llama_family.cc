@@ -1,13 +1,14 @@
 #include "model/llama_family.h"
 
+#include <cmath>
 #include <string>
 
 namespace cairn {
 namespace {
 
 constexpr LlamaFamily kFamilies[] = {
-    {.name = "llama", .pairs = RopePairs::kInterleaved},     // Llama, Mistral, Mixtral, SmolLM2
-    {.name = "mistral3", .pairs = RopePairs::kInterleaved},  // Ministral 3
+    {.name = "llama", .pairs = RopePairs::kInterleaved},  // Llama, Mistral, Mixtral, SmolLM2
+    {.name = "mistral3", .pairs = RopePairs::kInterleaved, .growing_queries = true},  // Ministral 3
     {.name = "smollm3", .pairs = RopePairs::kInterleaved, .rotary_interval = 4},
     {.name = "qwen2"},
     {.name = "qwen2moe", .renormalise = false},
@@ -16,9 +17,10 @@ constexpr LlamaFamily kFamilies[] = {
 };
 
 // What related architectures have and this file must not ask for.
-Status RefuseOtherTerms(const ModelFile& file, const DecoderConfig& config) {
+Status RefuseOtherTerms(const ModelFile& file, const DecoderConfig& config, bool growing_queries) {
   const std::string prefix = config.architecture + ".";
   for (const char* key : {"attention.temperature_scale", "attention.scale", "logit_scale"}) {
+    if (growing_queries && std::string_view(key) == "attention.temperature_scale") continue;
     ASSIGN_OR_RETURN(const float value, file.GetF32Or(prefix + key, 0));
     if (value != 0) return Unsupported("[model] " + prefix + key + " is not in this version");
   }
@@ -27,6 +29,17 @@ Status RefuseOtherTerms(const ModelFile& file, const DecoderConfig& config) {
   if (window > 0 && window < config.trained_context_length)
     return Unsupported("[model] " + prefix + "attention.sliding_window is not in this version");
   return {};
+}
+
+// attention.temperature_scale; the period is the context before it was stretched.
+Result<QueryGrowth> ReadGrowth(const ModelFile& file, const DecoderConfig& config) {
+  QueryGrowth growth;
+  const std::string key = config.architecture + ".attention.temperature_scale";
+  ASSIGN_OR_RETURN(growth.rate, file.GetF32Or(key, 0));
+  if (!std::isfinite(growth.rate) || growth.rate < 0 || growth.rate > 1000)
+    return DataLoss("[model] " + key + " is " + std::to_string(growth.rate));
+  growth.period = config.rope.original_context;
+  return growth;
 }
 
 }  // namespace
@@ -40,7 +53,10 @@ Result<LlamaConfig> ReadLlamaConfig(const ModelFile& file) {
     ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(file, name));
     for (const int kv_heads : config.decoder.layer_kv_heads)
       if (kv_heads == 0) return Unsupported("[model] a layer without attention");
-    RETURN_IF_ERROR(RefuseOtherTerms(file, config.decoder));
+    RETURN_IF_ERROR(RefuseOtherTerms(file, config.decoder, family.growing_queries));
+    if (family.growing_queries) {
+      ASSIGN_OR_RETURN(config.growth, ReadGrowth(file, config.decoder));
+    }
     ASSIGN_OR_RETURN(config.moe, ReadMoeConfig(file, name, config.decoder.ffn_size,
                                                {.renormalise = family.renormalise}));
     return config;

@@ -7,6 +7,7 @@
 
 #include "kernels/rope.h"
 #include "model/config.h"
+#include "model/layers/attention_layer.h"
 #include "model/moe_config.h"
 
 namespace cairn {
@@ -15,15 +16,17 @@ struct LlamaFamily {
   std::string_view name;  // general.architecture
   // GGUF's converter permutes the rows of q and k of some so that a pair lies side by side.
   RopePairs pairs = RopePairs::kHalfSplit;
-  bool head_norms = false;  // RMSNorm over each head of q and k
-  int rotary_interval = 0;  // n: every n-th layer has no positions (NoPE); 0: all have them
-  bool renormalise = true;  // weights of the chosen experts
+  bool head_norms = false;       // RMSNorm over each head of q and k
+  int rotary_interval = 0;       // n: every n-th layer has no positions (NoPE); 0: all have them
+  bool renormalise = true;       // weights of the chosen experts
+  bool growing_queries = false;  // may have them
 };
 
 struct LlamaConfig {
   LlamaFamily family;
   DecoderConfig decoder;
   std::optional<MoeConfig> moe;
+  QueryGrowth growth;
 
   bool HasPositions(int layer) const {
     return family.rotary_interval == 0 || (layer + 1) % family.rotary_interval != 0;

@@ -74,9 +74,14 @@ Result<RopeConfig> ReadRopeConfig(const ModelFile& file, std::string_view arch, 
     config.scaling = RopeScalingKind::kYarn;
     ASSIGN_OR_RETURN(config.beta_fast, ReadNumber(file, Key(arch, "scaling.yarn_beta_fast"), 32));
     ASSIGN_OR_RETURN(config.beta_slow, ReadNumber(file, Key(arch, "scaling.yarn_beta_slow"), 1));
-    if (file.Has(Key(arch, "scaling.yarn_log_multiplier"))) {
-      return Unsupported("[model] rope.scaling.yarn_log_multiplier is not in this version");
-    }
+    // mscale_all_dim of the checkpoint, whose mscale is 1: the magnitude is divided by its own.
+    ASSIGN_OR_RETURN(const float log_multiplier,
+                     file.GetF32Or(Key(arch, "scaling.yarn_log_multiplier"), 0));
+    if (!std::isfinite(log_multiplier) || log_multiplier < 0)
+      return DataLoss("[model] rope.scaling.yarn_log_multiplier is " +
+                      std::to_string(log_multiplier));
+    if (config.factor > 1)
+      config.attention_factor /= 1 + 0.1 * log_multiplier * LogDouble(config.factor);
   } else if (*type == "longrope") {
     config.scaling = RopeScalingKind::kLongRope;
   } else {

@@ -14,6 +14,7 @@
 #include "model/open_model.h"
 #include "model/weights.h"
 #include "support/golden.h"
+#include "support/golden_run.h"
 #include "support/model_runner.h"
 
 namespace cairn {
@@ -21,6 +22,7 @@ namespace {
 
 using testing::GoldenCase;
 using testing::GoldenLoss;
+using testing::GoldenRun;
 using testing::GoldenSet;
 using testing::LogitsError;
 using testing::ModelRunner;
@@ -34,9 +36,7 @@ constexpr int kRowsMax = 128;
 constexpr int kThreads = 2;
 
 std::unique_ptr<Model> Load(const std::string& path) {
-  const auto file = OpenModelFile(path);
-  EXPECT_TRUE(file.ok()) << file.status().ToString();
-  auto model = LoadModel(**file, {.kv_type = KvType::kF32, .context_length = {}, .progress = {}});
+  auto model = testing::LoadWithFloatKv(path);
   EXPECT_TRUE(model.ok()) << model.status().ToString();
   return std::move(*model);
 }
@@ -47,31 +47,6 @@ std::vector<float> FeedCase(const Model& model, CpuLevel level, const GoldenCase
   ModelRunner runner(model, level, kThreads, kRowsMax);
   const int chunks[] = {kRowsMax};
   return runner.Feed(sequence, c.tokens, chunks);
-}
-
-LogitsError RunCases(const Model& model, CpuLevel level, const GoldenSet& set, double* states) {
-  const int64_t vocab = model.info().vocab_size;
-  LogitsError error(vocab);
-  for (const GoldenCase& c : set.cases) {
-    TestSequence sequence(model);
-    const std::vector<float> logits = FeedCase(model, level, c, sequence);
-    for (size_t i = 0; i < c.positions.size(); ++i)
-      error.Add(set.Row(c, i), &logits[c.positions[i] * vocab]);
-    if (states == nullptr || !c.states) continue;
-    for (const StateTensor& state :
-         ExportState(model, sequence.state(), sequence.blocks(), sequence.position)) {
-      const auto stored = testing::LastPositions(
-          testing::ReadNpy(set.directory + "states/" + state.name + ".npy"), state.shape);
-      EXPECT_EQ(stored.shape, state.shape) << state.name;
-      double scale = 1;
-      for (const float x : stored.data) scale = std::max<double>(scale, std::abs(x));
-      for (size_t i = 0; i < stored.data.size(); ++i) {
-        const double e = std::abs(static_cast<double>(state.data[i]) - stored.data[i]) / scale;
-        if (!(e <= *states)) *states = e;  // NaN stays
-      }
-    }
-  }
-  return error;
 }
 
 std::string CaseName(std::string name) {
@@ -85,14 +60,17 @@ TEST_P(HfFloat, LogitsAndStates) {
   const auto [name, level] = GetParam();
   const GoldenSet set = testing::LoadGoldenSet(name);
   const auto model = Load(set.directory + "hf");
-  double states = 0;
-  const LogitsError error = RunCases(*model, level, set, &states);
+  const GoldenRun run = testing::RunGolden(*model, level, set, /*with_states=*/true);
+  const LogitsError& error = run.logits;
   std::printf("%s hf %s: %s states %.2e\n", name, CpuLevelName(level), error.ToString().c_str(),
-              states);
+              run.states);
   EXPECT_LE(error.max_abs(), kLogitsMax);
   EXPECT_LE(error.rms(), kLogitsRmsPerStd * set.LogitsStd());
   EXPECT_EQ(error.argmax_errors(), 0);
-  EXPECT_LE(states, kStatesMax);
+  EXPECT_EQ(run.misshapen, "");
+  EXPECT_GT(run.states_seen, 0);
+  EXPECT_EQ(run.states_unknown, 0);
+  EXPECT_LE(run.states, kStatesMax);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -142,7 +120,7 @@ TEST_P(MlxGolden, LogitsWithinTheYardstick) {
   const GoldenSet set = testing::LoadGoldenSet(directory, variant.type);
   const GoldenLoss yardstick = testing::LoadGoldenLoss(directory, variant.type, "yardstick");
   const auto model = Load(set.directory + variant.type);
-  const LogitsError error = RunCases(*model, level, set, nullptr);
+  const LogitsError error = testing::RunGolden(*model, level, set, false).logits;
   std::printf("%s %s %s: %s; of the yardstick: median %.2f mean %.2f max %.2f\n", variant.name,
               variant.type, CpuLevelName(level), error.ToString().c_str(),
               error.kl_median() / yardstick.kl_median, error.kl_mean() / yardstick.kl_mean,

@@ -85,8 +85,12 @@ NpyArray LastPositions(NpyArray stored, const std::vector<int64_t>& shape) {
 }
 
 GoldenSet LoadGoldenSet(const std::string& name, const std::string& variant) {
+  return LoadGoldenDirectory(kGoldenData + name + "/", variant);
+}
+
+GoldenSet LoadGoldenDirectory(const std::string& directory, const std::string& variant) {
   GoldenSet set;
-  set.directory = kGoldenData + name + "/";
+  set.directory = directory;
   const auto json = ReadJson(set.directory + "cases.json");
   for (const auto& c : json.at("cases")) {
     set.cases.push_back({.name = c.at("name"),
@@ -113,6 +117,21 @@ GoldenLoss LoadGoldenLoss(const std::string& name, const std::string& section,
   const auto json = ReadJson(kGoldenData + name + "/reference.json");
   const auto& loss = subsection.empty() ? json.at(section) : json.at(section).at(subsection);
   return {loss.at("kl_median"), loss.at("kl_mean"), loss.at("kl_max")};
+}
+
+std::vector<GoldenVariant> LoadGoldenVariants(const std::string& directory) {
+  std::vector<GoldenVariant> out;
+  const auto json = ReadJson(directory + "/reference.json");
+  for (const auto& [name, v] : json.at("variants").items()) {
+    GoldenVariant variant{
+        .name = name, .path = v.at("path"), .kind = v.at("kind"), .what = v.at("what")};
+    if (v.contains("yardstick")) {
+      const auto& loss = v.at("yardstick");
+      variant.yardstick = {loss.at("kl_median"), loss.at("kl_mean"), loss.at("kl_max")};
+    }
+    out.push_back(std::move(variant));
+  }
+  return out;
 }
 
 template <typename T>

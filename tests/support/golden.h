@@ -54,6 +54,18 @@ inline const std::string kGoldenData = "tests/golden/data/";
 
 // NAME/cases.json with NAME/logits.npy, or NAME/VARIANT.logits.npy.
 GoldenSet LoadGoldenSet(const std::string& name, const std::string& variant = "");
+// The same of a directory, which ends in '/'.
+GoldenSet LoadGoldenDirectory(const std::string& directory, const std::string& variant = "");
+
+// A file or directory beside the logits, as tools/golden/make.py lists them in reference.json.
+struct GoldenVariant {
+  std::string name, path;
+  std::string kind;  // "float": all share logits.npy; "quantised", "quantised experts":
+                     // NAME.logits.npy and a yardstick
+  std::string what;
+  GoldenLoss yardstick;
+};
+std::vector<GoldenVariant> LoadGoldenVariants(const std::string& directory);
 std::vector<GoldenContinuation> LoadContinuations(const std::string& name);
 // reference.json: section / subsection ("" for none).
 GoldenLoss LoadGoldenLoss(const std::string& name, const std::string& section,

@@ -12,6 +12,8 @@ namespace {
 constexpr auto kAdapters = std::to_array<HfAdapter>({
     {"llama", "LlamaForCausalLM", "llama", BuildLlama},
     {"mistral", "MistralForCausalLM", "llama", BuildLlama},
+    {"ministral3", "Ministral3ForCausalLM", "mistral3", BuildLlama},
+    {"mixtral", "MixtralForCausalLM", "llama", BuildMixtral},
     {"smollm3", "SmolLM3ForCausalLM", "smollm3", BuildLlama},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", BuildQwen},
     {"qwen2_moe", "Qwen2MoeForCausalLM", "qwen2moe", BuildQwen},
@@ -30,7 +32,7 @@ constexpr auto kAdapters = std::to_array<HfAdapter>({
     {"mamba2", "Mamba2ForCausalLM", "mamba2", BuildMamba2},
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM", "granitehybrid", BuildGraniteHybrid},
     {"falcon_h1", "FalconH1ForCausalLM", "falcon-h1", BuildFalconH1},
-    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h", BuildNemotronH},
+    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h", BuildNemotronH, NemotronHArchitecture},
 });
 
 std::string_view StringIn(const JsonValue* config, std::string_view key) {
@@ -68,13 +70,17 @@ std::string BlockName(int64_t layer) { return "blk." + std::to_string(layer) + "
 std::string LayerName(int64_t layer) { return "layers." + std::to_string(layer) + "."; }
 
 Status SetDecoderKeys(HfBuilder& b) {
-  ASSIGN_OR_RETURN(const int64_t hidden, b.Integer("hidden_size"));
   ASSIGN_OR_RETURN(const int64_t layers, b.Integer("num_hidden_layers"));
+  return SetDecoderKeys(b, layers);
+}
+
+Status SetDecoderKeys(HfBuilder& b, int64_t layers) {
+  ASSIGN_OR_RETURN(const int64_t hidden, b.Integer("hidden_size"));
   if (layers < 1 || layers > 4096)
     return DataLoss("[hf] config.json: got " + std::to_string(layers) + " num_hidden_layers");
   ASSIGN_OR_RETURN(const int64_t context, b.IntegerOr("max_position_embeddings", 1 << 20));
   double eps = 1e-6;
-  for (const char* key : {"norm_eps", "layer_norm_epsilon", "rms_norm_eps"}) {
+  for (const char* key : {"norm_eps", "rms_norm_eps", "layer_norm_epsilon"}) {
     ASSIGN_OR_RETURN(eps, b.NumberOr(key, eps));
   }
   b.Set("embedding_length", hidden);

@@ -19,6 +19,8 @@ struct HfAdapter {
   std::string_view class_name;    // in `architectures`, where a model_type is missing
   std::string_view architecture;  // general.architecture of GGUF
   Status (*build)(HfBuilder& builder);
+  // Where config.json decides between two; else null.
+  std::string_view (*choose_architecture)(const JsonValue& config) = nullptr;
 };
 
 // Errors: Unsupported, listing the known ones.
@@ -28,6 +30,8 @@ std::span<const HfAdapter> HfAdapters();
 // --- Shared by adapters.
 // Sizes, norms, context.
 Status SetDecoderKeys(HfBuilder& builder);
+// The same where `layers` does not stand in num_hidden_layers.
+Status SetDecoderKeys(HfBuilder& builder, int64_t layers);
 // Attention heads; returns their dimension. Per-layer numbers of KV heads (0: no attention) or
 // none.
 Result<int64_t> SetHeadKeys(HfBuilder& builder, const std::vector<int64_t>& layer_kv_heads);
@@ -40,7 +44,7 @@ Status MapFrame(HfBuilder& builder, std::string_view norm, HfValue norm_value,
 Status MapSwiGlu(HfBuilder& builder, const std::string& to, const std::string& from);
 // What a model calls the parts of an expert; a fused tensor holds gate rows, then up rows.
 struct ExpertNames {
-  const char* gate = "gate_proj";
+  const char* gate = "gate_proj";  // "": experts have none
   const char* up = "up_proj";
   const char* down = "down_proj";
   const char* fused = "experts.gate_up_proj";  // "": never
@@ -72,7 +76,10 @@ Status BuildKimiLinear(HfBuilder& builder);
 Status BuildLfm2(HfBuilder& builder);
 Status BuildLlama(HfBuilder& builder);
 Status BuildMamba2(HfBuilder& builder);
+Status BuildMixtral(HfBuilder& builder);
 Status BuildNemotronH(HfBuilder& builder);
+// Of GGUF: with or without experts.
+std::string_view NemotronHArchitecture(const JsonValue& config);
 Status BuildQwen(HfBuilder& builder);
 Status BuildQwen35(HfBuilder& builder);
 

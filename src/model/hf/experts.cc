@@ -49,6 +49,7 @@ Status MapExperts(HfBuilder& b, const std::string& to, const std::string& from,
     return b.Map(to + parts[2].first, from + names.fused_down);
   }
   for (const auto& [name, part] : parts) {
+    if (part[0] == '\0') continue;
     const std::string stacked = from + "switch_mlp." + part + ".weight";
     RETURN_IF_ERROR(b.Has(stacked) ? b.Map(to + name, stacked)
                                    : MapOneByOne(b, to + name, from + "experts.", part, experts));

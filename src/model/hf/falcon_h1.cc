@@ -1,5 +1,5 @@
 // Falcon-H1: attention beside Mamba2. The multipliers are keys; GGUF's converter folds them into
-// the weights.
+// the weights, MLX's most of them.
 #include "model/hf/adapters.h"
 
 namespace cairn {
@@ -29,12 +29,21 @@ Status SetMultipliers(HfBuilder& b) {
   return SetFactors(b, "mlp_multipliers", 2);
 }
 
+// MLX's converter folds all multipliers into the weights but two: key_multiplier, and
+// attention_in_multiplier where it meets the values (mlx-lm 0.32.2, FalconH1 sanitize).
+Status SetMultipliersLeftByMlx(HfBuilder& b) {
+  ASSIGN_OR_RETURN(const double key, b.NumberOr("key_multiplier", 1));
+  ASSIGN_OR_RETURN(const double value, b.NumberOr("attention_in_multiplier", 1));
+  b.SetFloat("key_multiplier", key);
+  b.SetFloat("value_multiplier", value);
+  return {};
+}
+
 }  // namespace
 
 Status BuildFalconH1(HfBuilder& b) {
   RETURN_IF_ERROR(b.Demand("hidden_act", "silu"));
   RETURN_IF_ERROR(SetDecoderKeys(b));
-  RETURN_IF_ERROR(SetMultipliers(b));
   ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("intermediate_size"));
   b.Set("feed_forward_length", ffn);
   ASSIGN_OR_RETURN(const int64_t head_dim, SetHeadKeys(b, {}));
@@ -49,11 +58,8 @@ Status BuildFalconH1(HfBuilder& b) {
   ASSIGN_OR_RETURN(const bool norm_first, b.BoolOr("mamba_norm_before_gate", false));
   b.SetBool("ssm.norm_before_gate", norm_first);
   RETURN_IF_ERROR(b.SetRoot({"model."}, "embed_tokens.weight"));
-  if (b.IsMlxLayout("layers.0.mamba.conv1d.weight")) {
-    return Unsupported(
-        "[hf] MLX directories of falcon_h1 have part of the multipliers folded into their weights; "
-        "wanted the original checkpoint");
-  }
+  RETURN_IF_ERROR(b.IsMlxLayout("layers.0.mamba.conv1d.weight") ? SetMultipliersLeftByMlx(b)
+                                                                : SetMultipliers(b));
   RETURN_IF_ERROR(MapFrame(b, "final_layernorm.weight", HfValue::kAsIs));
   ASSIGN_OR_RETURN(const int64_t layers, b.Integer("num_hidden_layers"));
   for (int64_t i = 0; i < layers; ++i) {

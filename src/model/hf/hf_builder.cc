@@ -288,7 +288,10 @@ Status HfBuilder::Map(const std::string& to, std::string_view from, HfValue valu
   }
   recipe.shape = source->shape;
   // A convolution [C, 1, K] or [C, K, 1] is [C, K].
-  if (recipe.shape.size() == 3) std::erase(recipe.shape, 1);
+  if (recipe.shape.size() == 3) {
+    const auto flat = std::remove(recipe.shape.begin() + 1, recipe.shape.end(), 1);
+    recipe.shape.erase(flat, recipe.shape.end());
+  }
   if (recipe.shape.empty()) recipe.shape = {1};
   recipe.runs = {{source, 0, source->rows}};
   return AddRecipe(to, std::move(recipe));

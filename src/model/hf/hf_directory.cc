@@ -96,7 +96,10 @@ Status HfDirectory::Build(const JsonValue& config) {
   RETURN_IF_ERROR(CheckQuantization(config));
   ASSIGN_OR_RETURN(text_, ReadHfText(path_, config));
   ASSIGN_OR_RETURN(shards_, HfShards::Open(path_));
-  HfBuilder builder(config, shards_, std::string(adapter->architecture));
+  const std::string_view architecture = adapter->choose_architecture != nullptr
+                                            ? adapter->choose_architecture(config)
+                                            : adapter->architecture;
+  HfBuilder builder(config, shards_, std::string(architecture));
   builder.SetString("general.name", NameOf(path_));
   RETURN_IF_ERROR(adapter->build(builder));
   owned_entries_ = builder.TakeEntries();

@@ -98,20 +98,23 @@ Result<int64_t> SetExperts(HfBuilder& b, int64_t layers) {
   b.Set("expert_shared_count", shared);
   b.Set("leading_dense_block_count", dense);
   b.Set("expert_gating_func", 2);
-  b.SetBool("expert_weights_norm", norm);
+  b.SetBool("expert_weights_norm", norm && used > 1);  // as the published model code
   b.SetFloat("expert_weights_scale", scale);
   return dense;
 }
 
+// `from`: block_sparse_moe, or mlp in an MLX directory, where the experts are stacked and the bias
+// is not the router's.
 Status MapExpertLayer(HfBuilder& b, const std::string& to, const std::string& from) {
   ASSIGN_OR_RETURN(const int64_t experts, b.Integer("num_experts"));
   ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("moe_intermediate_size"));
   ASSIGN_OR_RETURN(const int64_t shared, b.IntegerOr("num_shared_experts", 0));
   RETURN_IF_ERROR(b.Map(to + "ffn_gate_inp.weight", from + "gate.weight"));
-  if (b.Has(from + "gate.e_score_correction_bias")) {
-    RETURN_IF_ERROR(b.Map(to + "exp_probs_b.bias", from + "gate.e_score_correction_bias"));
+  for (const char* name : {"gate.e_score_correction_bias", "e_score_correction_bias"}) {
+    if (b.Has(from + name)) RETURN_IF_ERROR(b.Map(to + "exp_probs_b.bias", from + name));
   }
-  RETURN_IF_ERROR(MapExperts(b, to, from, kExpertNames, experts, ffn));
+  const bool stacked = b.Has(from + "switch_mlp.gate_proj.weight");
+  RETURN_IF_ERROR(MapExperts(b, to, from, stacked ? ExpertNames{} : kExpertNames, experts, ffn));
   if (shared == 0) return {};
   const std::string s = from + "shared_experts.";
   RETURN_IF_ERROR(b.MapLinear(to + "ffn_gate_shexp", s + "gate_proj"));
@@ -125,6 +128,10 @@ Status MapAttention(HfBuilder& b, const std::string& to, const std::string& from
   RETURN_IF_ERROR(b.MapLinear(to + "attn_kv_a_mqa", from + "kv_a_proj_with_mqa"));
   RETURN_IF_ERROR(b.Map(to + "attn_kv_a_norm.weight", from + "kv_a_layernorm.weight"));
   RETURN_IF_ERROR(b.MapLinear(to + "attn_output", from + "o_proj"));
+  if (b.Has(from + "embed_q.weight")) {  // MLX: apart, and turned as GGUF has them
+    RETURN_IF_ERROR(b.Map(to + "attn_k_b.weight", from + "embed_q.weight"));
+    return b.Map(to + "attn_v_b.weight", from + "unembed_out.weight");
+  }
   const std::string kv_b = from + "kv_b_proj.weight";
   RETURN_IF_ERROR(
       b.MapHeadsTransposed(to + "attn_k_b.weight", kv_b, s.heads, /*begin=*/0, s.head_key));
@@ -139,7 +146,10 @@ Status MapAttention(HfBuilder& b, const std::string& to, const std::string& from
 Status MapDelta(HfBuilder& b, const std::string& to, const std::string& from) {
   for (const std::string part : {"q", "k", "v"}) {
     RETURN_IF_ERROR(b.MapLinear(to + "attn_" + part, from + part + "_proj"));
-    RETURN_IF_ERROR(b.Map(to + "ssm_conv1d_" + part + ".weight", from + part + "_conv1d.weight"));
+    const std::string conv = b.Has(from + part + "_conv.conv.weight")
+                                 ? part + "_conv.conv.weight"  // MLX
+                                 : part + "_conv1d.weight";
+    RETURN_IF_ERROR(b.Map(to + "ssm_conv1d_" + part + ".weight", from + conv));
   }
   for (const std::string part : {"f_a", "f_b", "g_a", "g_b"})
     RETURN_IF_ERROR(b.MapLinear(to + "ssm_" + part, from + part + "_proj"));
@@ -175,8 +185,9 @@ Status BuildKimiLinear(HfBuilder& b) {
     RETURN_IF_ERROR(attention[static_cast<size_t>(i)]
                         ? MapAttention(b, to, from + "self_attn.", sizes)
                         : MapDelta(b, to, from + "self_attn."));
+    const bool mlx = b.Has(from + "mlp.gate.weight");
     RETURN_IF_ERROR(i < dense ? MapSwiGlu(b, to, from + "mlp.")
-                              : MapExpertLayer(b, to, from + "block_sparse_moe."));
+                              : MapExpertLayer(b, to, from + (mlx ? "mlp." : "block_sparse_moe.")));
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// Llama, Mistral (GGUF "llama") and SmolLM3, whose q and k rows GGUF permutes.
+// Llama, Mistral, Mixtral (GGUF "llama") and SmolLM3, whose q and k rows GGUF permutes.
 #include "model/hf/adapters.h"
 
 namespace cairn {
@@ -16,12 +16,43 @@ Status CheckNoRopeLayers(const HfBuilder& b) {
   return {};
 }
 
-}  // namespace
+constexpr ExpertNames kExpertNames = {
+    .gate = "w1", .up = "w3", .down = "w2", .fused = "", .fused_down = ""};
 
-Status BuildLlama(HfBuilder& b) {
+Status MapMixtralFfn(HfBuilder& b, const std::string& to, const std::string& from) {
+  ASSIGN_OR_RETURN(const int64_t experts, b.Integer("num_local_experts"));
+  ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("intermediate_size"));
+  const std::string moe = from + "block_sparse_moe.";
+  const bool stacked = b.Has(moe + "switch_mlp.gate_proj.weight");  // MLX
+  RETURN_IF_ERROR(b.Map(to + "ffn_gate_inp.weight", moe + "gate.weight"));
+  return MapExperts(b, to, moe, stacked ? ExpertNames{} : kExpertNames, experts, ffn);
+}
+
+Status MapDenseFfn(HfBuilder& b, const std::string& to, const std::string& from) {
+  return MapSwiGlu(b, to, from + "mlp.");
+}
+
+// Ministral 3: queries that grow with the position, by the context before YaRN stretched it.
+Status SetGrowth(HfBuilder& b) {
+  const JsonValue* rope = b.Find("rope_parameters");
+  const JsonValue* rate = rope == nullptr ? nullptr : rope->Find("llama_4_scaling_beta");
+  if (rate == nullptr || rate->is_null()) return {};
+  const JsonValue* period = rope->Find("original_max_position_embeddings");
+  const JsonValue* type =
+      rope->Find("rope_type") != nullptr ? rope->Find("rope_type") : rope->Find("type");
+  if (!rate->AsNumber() || period == nullptr || type == nullptr || type->AsString() != "yarn") {
+    return Unsupported("[hf] config.json: got llama_4_scaling_beta " + rate->Describe() +
+                       ", wanted a number, beside original_max_position_embeddings of a yarn rope");
+  }
+  b.SetFloat("attention.temperature_scale", *rate->AsNumber());
+  return {};
+}
+
+Status Build(HfBuilder& b, Status (*map_ffn)(HfBuilder&, const std::string&, const std::string&)) {
   RETURN_IF_ERROR(b.Demand("hidden_act", "silu"));
   RETURN_IF_ERROR(b.Demand("use_sliding_window", false));
   if (b.architecture() == "smollm3") RETURN_IF_ERROR(CheckNoRopeLayers(b));
+  if (b.architecture() == "mistral3") RETURN_IF_ERROR(SetGrowth(b));
   if (b.Find("sliding_window") != nullptr && b.Find("use_sliding_window") == nullptr) {
     ASSIGN_OR_RETURN(const int64_t size, b.Integer("sliding_window"));
     b.Set("attention.sliding_window", size);
@@ -45,9 +76,21 @@ Status BuildLlama(HfBuilder& b) {
     RETURN_IF_ERROR(b.MapLinear(to + "attn_v", from + "self_attn.v_proj"));
     RETURN_IF_ERROR(b.MapLinear(to + "attn_output", from + "self_attn.o_proj"));
     RETURN_IF_ERROR(b.Map(to + "ffn_norm.weight", from + "post_attention_layernorm.weight"));
-    RETURN_IF_ERROR(MapSwiGlu(b, to, from + "mlp."));
+    RETURN_IF_ERROR(map_ffn(b, to, from));
   }
   return {};
+}
+
+}  // namespace
+
+Status BuildLlama(HfBuilder& b) { return Build(b, MapDenseFfn); }
+
+Status BuildMixtral(HfBuilder& b) {
+  ASSIGN_OR_RETURN(const int64_t experts, b.Integer("num_local_experts"));
+  ASSIGN_OR_RETURN(const int64_t used, b.Integer("num_experts_per_tok"));
+  b.Set("expert_count", experts);
+  b.Set("expert_used_count", used);
+  return Build(b, MapMixtralFfn);
 }
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// Mamba2, and Nemotron-H: Mamba2, attention and MLP blocks, one a layer.
+// Mamba2, and what all families with its layers share.
 #include "model/hf/adapters.h"
 
 namespace cairn {
@@ -43,53 +43,6 @@ Status BuildMamba2(HfBuilder& b) {
   for (int64_t i = 0; i < layers; ++i) {
     RETURN_IF_ERROR(b.Map(BlockName(i) + "attn_norm.weight", LayerName(i) + "norm.weight"));
     RETURN_IF_ERROR(MapMamba2(b, BlockName(i), LayerName(i) + "mixer.", s.groups));
-  }
-  return {};
-}
-
-Status BuildNemotronH(HfBuilder& b) {
-  RETURN_IF_ERROR(SetDecoderKeys(b));
-  ASSIGN_OR_RETURN(const int64_t layers, b.Integer("num_hidden_layers"));
-  ASSIGN_OR_RETURN(const std::string pattern, b.StringOr("hybrid_override_pattern", ""));
-  if (static_cast<int64_t>(pattern.size()) != layers ||
-      pattern.find_first_not_of("M*-") != std::string::npos) {
-    return Unsupported("[hf] config.json: got hybrid_override_pattern '" + pattern.substr(0, 80) +
-                       "', wanted M, * and - for each of " + std::to_string(layers) + " layers");
-  }
-  RETURN_IF_ERROR(b.Demand("mlp_hidden_act", "relu2"));
-  ASSIGN_OR_RETURN(const int64_t heads, b.Integer("num_attention_heads"));
-  ASSIGN_OR_RETURN(const int64_t kv_heads, b.IntegerOr("num_key_value_heads", heads));
-  ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("intermediate_size"));
-  std::vector<int64_t> layer_kv_heads, layer_ffn;
-  for (const char kind : pattern) {
-    layer_kv_heads.push_back(kind == '*' ? kv_heads : 0);
-    layer_ffn.push_back(kind == '-' ? ffn : 0);
-  }
-  RETURN_IF_ERROR(SetHeadKeys(b, layer_kv_heads).status());
-  b.SetIntegers("feed_forward_length", layer_ffn);
-  Mamba2Sizes s;
-  ASSIGN_OR_RETURN(s.heads, b.Integer("mamba_num_heads"));
-  ASSIGN_OR_RETURN(s.head_dim, b.Integer("mamba_head_dim"));
-  ASSIGN_OR_RETURN(s.state, b.Integer("ssm_state_size"));
-  ASSIGN_OR_RETURN(s.groups, b.IntegerOr("n_groups", 1));
-  ASSIGN_OR_RETURN(s.conv, b.IntegerOr("conv_kernel", 4));
-  RETURN_IF_ERROR(SetMamba2Keys(b, s));
-  RETURN_IF_ERROR(b.SetRoot({"backbone.", "model."}, "embeddings.weight"));
-  RETURN_IF_ERROR(MapFrame(b, "norm_f.weight", HfValue::kAsIs));
-  for (int64_t i = 0; i < layers; ++i) {
-    const std::string to = BlockName(i), from = LayerName(i) + "mixer.";
-    RETURN_IF_ERROR(b.Map(to + "attn_norm.weight", LayerName(i) + "norm.weight"));
-    if (pattern[i] == 'M') {
-      RETURN_IF_ERROR(MapMamba2(b, to, from, s.groups));
-    } else if (pattern[i] == '-') {
-      RETURN_IF_ERROR(b.MapLinear(to + "ffn_up", from + "up_proj"));
-      RETURN_IF_ERROR(b.MapLinear(to + "ffn_down", from + "down_proj"));
-    } else {
-      RETURN_IF_ERROR(b.MapPairs(to + "attn_q", from + "q_proj", heads));
-      RETURN_IF_ERROR(b.MapPairs(to + "attn_k", from + "k_proj", kv_heads));
-      RETURN_IF_ERROR(b.MapLinear(to + "attn_v", from + "v_proj"));
-      RETURN_IF_ERROR(b.MapLinear(to + "attn_output", from + "o_proj"));
-    }
   }
   return {};
 }

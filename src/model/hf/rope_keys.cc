@@ -90,18 +90,24 @@ Status MapLongRope(HfBuilder& b, const Scaling& s, int64_t dims, double context)
   return {};
 }
 
+double YarnMagnitude(double factor, double scale) {
+  return factor > 1 ? 1 + 0.1 * scale * LogDouble(factor) : 1;
+}
+
 Status SetYarn(HfBuilder& b, const Scaling& s, double context) {
-  for (const char* key : {"mscale", "mscale_all_dim", "truncate"}) {
-    const JsonValue* value = s.Find(key);
-    if (value == nullptr || value->AsBool() == true) continue;
-    return Unsupported("[hf] config.json: " + std::string(key) + " of yarn is not in this version");
-  }
+  if (const JsonValue* value = s.Find("truncate"); value != nullptr && value->AsBool() != true)
+    return Unsupported("[hf] config.json: truncate of yarn is not in this version");
   ASSIGN_OR_RETURN(const double factor, s.NumberOr("factor", 1));
+  ASSIGN_OR_RETURN(const double scale, s.NumberOr("mscale", 0));
+  ASSIGN_OR_RETURN(const double scale_all, s.NumberOr("mscale_all_dim", 0));
   ASSIGN_OR_RETURN(const double original, s.NumberOr("original_max_position_embeddings", context));
   ASSIGN_OR_RETURN(const double fast, s.NumberOr("beta_fast", 32));
   ASSIGN_OR_RETURN(const double slow, s.NumberOr("beta_slow", 1));
-  const double own = factor > 1 ? 1 + 0.1 * LogDouble(factor) : 1;  // multiplied in at load
-  ASSIGN_OR_RETURN(const double attention, s.NumberOr("attention_factor", own));
+  const double own = YarnMagnitude(factor, 1);  // multiplied in at load
+  const bool both = scale != 0 && scale_all != 0;
+  const double magnitude =
+      both ? YarnMagnitude(factor, scale) / YarnMagnitude(factor, scale_all) : own;
+  ASSIGN_OR_RETURN(const double attention, s.NumberOr("attention_factor", magnitude));
   b.SetString("rope.scaling.type", "yarn");
   b.SetFloat("rope.scaling.factor", factor);
   b.Set("rope.scaling.original_context_length", static_cast<int64_t>(original));

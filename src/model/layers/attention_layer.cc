@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/rope.h"
+#include "kernels/row_ranges.h"
 #include "kernels/vector_ops.h"
 #include "model/layers/window_kv.h"
 
@@ -47,10 +49,9 @@ Result<AttentionLayer> AttentionLayer::Load(Weights& weights, const std::string&
   return AttentionLayer(options, std::move(norms), std::move(in), std::move(out));
 }
 
-void AttentionLayer::Scale(float query_and_value, float key, float output) {
+void AttentionLayer::Scale(float query, float key, float value, float output) {
   const int64_t keys = KeyWidth(options_.shape);
-  const Projection::ScaledPart in[] = {
-      {input_.n() - 2 * keys, query_and_value}, {keys, key}, {keys, query_and_value}};
+  const Projection::ScaledPart in[] = {{input_.n() - 2 * keys, query}, {keys, key}, {keys, value}};
   const Projection::ScaledPart out[] = {{output_.n(), output}};
   input_.ScaleOutputs(in);
   output_.ScaleOutputs(out);
@@ -64,6 +65,20 @@ void AttentionLayer::AddNeeds(ScratchNeeds& needs) const {
   input_.ReadsNormed(needs);
   needs.matmul_k = std::max({needs.matmul_k, input_.k(), output_.k()});
   needs.attention = options_.shape;
+}
+
+void AttentionLayer::GrowQueries(const Step& step, float* q, int64_t ldq) const {
+  const QueryGrowth& growth = options_.growth;
+  const int64_t q_width = options_.shape.heads * QueryStride(options_);
+  ForRowRanges(step.ctx, step.rows, q_width, [&](int begin, int end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t periods = step.scratch.positions[r] / growth.period;
+      if (periods == 0) continue;
+      const double turns = 1.0 + static_cast<double>(periods);
+      const float factor = static_cast<float>(1.0 + growth.rate * LogDouble(turns));
+      for (int64_t i = 0; i < q_width; ++i) q[r * ldq + i] *= factor;
+    }
+  });
 }
 
 void AttentionLayer::Forward(const Step& step) const {
@@ -89,6 +104,8 @@ void AttentionLayer::Forward(const Step& step) const {
     ApplyRope(ctx, rope, angles, q, width, q_stride, rows, shape.heads);
     ApplyRope(ctx, rope, angles, k, width, d, rows, shape.kv_heads);
   }
+
+  if (options_.growth.rate != 0) GrowQueries(step, q, width);
 
   const auto attend = [&](const float* query, int64_t ldq) {
     if (shape.window > 0) {

@@ -24,6 +24,13 @@ enum class Positions {
   kNone,         // "NoPE": the mask alone orders the keys
 };
 
+// Queries at position p are multiplied by 1 + rate log(1 + floor(p / period)) (Llama 4, Ministral
+// 3).
+struct QueryGrowth {
+  float rate = 0;  // 0: none
+  int64_t period = 1;
+};
+
 class AttentionLayer {
  public:
   struct Options {
@@ -31,6 +38,7 @@ class AttentionLayer {
     OutputGate gate = OutputGate::kNone;
     size_t kv_offset = 0;  // of this layer in a block or, with a window, in the state
     Positions positions = Positions::kRotary;
+    QueryGrowth growth = {};
   };
   // RMSNorm over each head of q and k before the rotation.
   struct HeadNorms {
@@ -46,7 +54,7 @@ class AttentionLayer {
                                      const Options& options, HeadNorms norms);
 
   // Factors on the projections (Falcon-H1); once at most.
-  void Scale(float query_and_value, float key, float output);
+  void Scale(float query, float key, float value, float output);
   void AddNeeds(ScratchNeeds& needs) const;
   size_t bytes() const { return input_.bytes() + output_.bytes(); }
   const Options& options() const { return options_; }
@@ -55,6 +63,7 @@ class AttentionLayer {
   void Forward(const Step& step) const;
 
  private:
+  void GrowQueries(const Step& step, float* q, int64_t ldq) const;
   AttentionLayer(Options options, HeadNorms norms, Projection input, Projection output);
 
   Options options_;

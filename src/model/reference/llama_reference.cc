@@ -1,3 +1,4 @@
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,6 +50,10 @@ ReferenceModel::Output LlamaReference::Run(std::span<const Token> tokens,
     if (config_.HasPositions(static_cast<int>(i))) {
       Rotate(q, rotary_.inv_freq, c.head_dim, half_split, rotary_.magnitude);
       Rotate(k, rotary_.inv_freq, c.head_dim, half_split, rotary_.magnitude);
+    }
+    for (size_t t = 0; t < q.size(); ++t) {
+      const double periods = std::floor(static_cast<double>(t) / config_.growth.period);
+      for (double& value : q[t]) value *= 1 + config_.growth.rate * std::log(1 + periods);
     }
     Add(x, net.out(CausalAttention(q, k, v, c.heads, c.kv_heads, c.head_dim)));
     Add(x, layer.ffn(RmsNorm(x, layer.ffn_norm, c.norm_eps)));

@@ -22,7 +22,7 @@ struct Attention {
   AttentionWeights net;
   std::optional<Rotary> rotary;  // none: the mask alone orders the keys
   bool permuted = false;         // rows of q and k lie in pairs (2i, 2i + 1)
-  double in_factor = 1, key_factor = 1, out_factor = 1;
+  double in_factor = 1, key_factor = 1, value_factor = 1, out_factor = 1;
 
   Rows operator()(const DecoderConfig& c, const Rows& x, const std::string& tag,
                   States& states) const;
@@ -33,7 +33,7 @@ Rows Attention::operator()(const DecoderConfig& c, const Rows& x, const std::str
   Rows q_rows = net.q(x), k_rows = net.k(x), v_rows = net.v(x);
   Multiply(q_rows, in_factor);
   Multiply(k_rows, in_factor * key_factor);
-  Multiply(v_rows, in_factor);
+  Multiply(v_rows, in_factor * value_factor);
   if (rotary.has_value()) {
     Rotate(q_rows, rotary->inv_freq, c.head_dim, !permuted, rotary->magnitude);
     Rotate(k_rows, rotary->inv_freq, c.head_dim, !permuted, rotary->magnitude);
@@ -167,6 +167,7 @@ Result<Layer> LoadFalconLayer(const ModelFile& file, const FalconH1Config& confi
   layer.attention->rotary = MakeRotary(c.rope);
   layer.attention->in_factor = f.attention_in;
   layer.attention->key_factor = f.key;
+  layer.attention->value_factor = f.value;
   layer.attention->out_factor = f.attention_out;
   const int64_t widths[] = {s.inner(), s.inner(), s.group_states(), s.group_states(), s.heads};
   for (int part = 0; part < 5; ++part) {
