@@ -75,7 +75,7 @@ int Main(int argc, char** argv) {
       std::fflush(stdout);
     }
   }
-  std::printf("%d checked on %s, %d failed\n", checked, CpuLevelName(level), failed);
+  std::printf("%d passed, %d failed on %s\n", checked - failed, failed, CpuLevelName(level));
   return checked > 0 && failed == 0 ? 0 : 1;
 }
 

@@ -123,8 +123,11 @@ std::vector<GoldenVariant> LoadGoldenVariants(const std::string& directory) {
   std::vector<GoldenVariant> out;
   const auto json = ReadJson(directory + "/reference.json");
   for (const auto& [name, v] : json.at("variants").items()) {
-    GoldenVariant variant{
-        .name = name, .path = v.at("path"), .kind = v.at("kind"), .what = v.at("what")};
+    GoldenVariant variant{.name = name,
+                          .path = v.at("path"),
+                          .kind = v.at("kind"),
+                          .what = v.at("what"),
+                          .yardstick = {}};
     if (v.contains("yardstick")) {
       const auto& loss = v.at("yardstick");
       variant.yardstick = {loss.at("kl_median"), loss.at("kl_mean"), loss.at("kl_max")};

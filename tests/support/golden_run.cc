@@ -47,7 +47,7 @@ Result<std::unique_ptr<Model>> LoadWithFloatKv(const std::string& path) {
 
 GoldenRun RunGolden(const Model& model, CpuLevel level, const GoldenSet& set, bool with_states) {
   const int64_t vocab = model.info().vocab_size;
-  GoldenRun run{.logits = LogitsError(vocab)};
+  GoldenRun run(vocab);
   if (vocab != set.logits.shape[1]) {
     run.misshapen = "logits";
     return run;

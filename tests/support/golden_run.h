@@ -11,6 +11,8 @@
 namespace cairn::testing {
 
 struct GoldenRun {
+  explicit GoldenRun(int64_t vocab) : logits(vocab) {}
+
   LogitsError logits;
   double states = 0;       // largest |difference| / max(1, max |state|)
   int states_seen = 0;     // tensors compared

@@ -55,10 +55,13 @@ class Granite(Llama):
         heads, head_dim, state = mixer_sizes(vary)
         _, _, hd = self.heads(super().config(None))
         kinds = pick(vary, "mmamma", "mam", "mmma", "amm")
-        return c | {"hidden_size": c["num_attention_heads"] * pick(vary, hd, 32, 24), "rope_theta": 10000.0,
+        hidden, scaling = c["num_attention_heads"] * pick(vary, hd, 32, 24), pick(vary, 3.0, 8.0)
+        # The head's rows, which are the embedding's too, are long: the stream must not be all embedding.
+        embedding = round(pick(vary, 1.0, 0.6, 1.5) * hidden**0.5 / (3 * scaling), 3)
+        return c | {"hidden_size": hidden, "rope_theta": 10000.0,
                     "shared_intermediate_size": c["intermediate_size"], "num_hidden_layers": len(kinds), "attention_bias": pick(vary, False, True),
-                    "embedding_multiplier": pick(vary, 3.0, 12.0), "attention_multiplier": pick(vary, 0.125, 0.0625),
-                    "logits_scaling": pick(vary, 3.0, 8.0), "residual_multiplier": pick(vary, 0.6, 0.246), "rms_norm_eps": 1e-5,
+                    "embedding_multiplier": embedding, "attention_multiplier": pick(vary, 0.125, 0.0625),
+                    "logits_scaling": scaling, "residual_multiplier": pick(vary, 0.6, 0.246), "rms_norm_eps": 1e-5,
                     "layer_types": [{"m": "mamba", "a": "attention"}[k] for k in kinds], "num_local_experts": 0, "num_experts_per_tok": 0,
                     "mamba_n_heads": heads, "mamba_d_head": head_dim, "mamba_d_state": state, "mamba_d_conv": 4, "mamba_expand": 2,
                     "mamba_n_groups": 1, "mamba_chunk_size": 256, "mamba_conv_bias": pick(vary, True, True, False), "mamba_proj_bias": False,
