@@ -17,16 +17,7 @@ namespace {
 // Blocks unpacked at a time, reused over all rows: the 16 KiB of a pass stay in the L1 cache.
 // Fewer cost more starts and ends of tiles than the cache gives back.
 constexpr int kBlocksUnpacked = 64;
-constexpr int kPassBytes = kTileBytes / 2;  // of a block in a pass
-
-INLINE __m256i Load(const uint8_t* p) {
-  return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
-}
-// Bytes 8 v .. 8 v + 7 of 32, unsigned.
-INLINE __m256 BytesToFloats(const uint8_t* p) {
-  return _mm256_cvtepi32_ps(
-      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-}
+constexpr int kPassColumns = 16;  // of a pass over the rows: 4 rows x 2 vectors fit the registers
 
 template <typename F>
 INLINE void PrefetchBlock(const uint8_t* panel, int64_t b) {
@@ -132,7 +123,7 @@ INLINE void LoadMins(const uint8_t* panel, int64_t b, __m256* out) {
 // (kVectors = 2) the 16 from 8 kFirst on.
 template <typename F, int kFirst, int kVectorCount>
 struct PackedSource {
-  static constexpr bool kNibbles = false;
+  static constexpr bool kUnpacked = false;
   static constexpr int kVectors = kVectorCount;
   const uint8_t* panel;
   template <int Q>
@@ -154,25 +145,26 @@ struct PackedSource {
   INLINE void StopFetching() {}
 };
 
-// Columns of one pass over the rows. 4 rows x 2 vectors fit the registers. 8-bit integers u are two
-// vectors, 16 h + l, so that their products, too, add up as int16 over a whole block: 2 + 1/4
-// multiplications a quad, where |u| * sign(x, u) widened at once takes 3.
+// 8-bit weights are unpacked to int16: vpmaddwd takes 2 multiplications a quad, where |u| * sign(x,
+// u) widened at once takes 3 (multiplications share two pipes, and vpsignb is one).
 template <typename F>
-constexpr int kPassColumns = F::kBits == 8 ? 8 : 16;
+constexpr bool kWide = F::kBits == 8;
+template <typename F>
+constexpr int kPassBytes = kTileBytes / (kWide<F> ? 1 : 2);  // of a block
 
-// A few blocks unpacked into bytes and float scales: [pass][block][8 quads][64].
+// A few blocks unpacked into bytes and float scales: [pass][block][8 quads][64] or, wide,
+// [pass][block][16 pairs][64].
 template <typename F>
 struct Unpacked {
-  static constexpr int kPasses = kPanelColumns / kPassColumns<F>;
-  alignas(64) uint8_t tile[kPasses * kBlocksUnpacked * kPassBytes];
+  alignas(64) uint8_t tile[2 * kBlocksUnpacked * kPassBytes<F>];
   alignas(64) float scale[kBlocksUnpacked * kPanelColumns];
   alignas(64) float other[kBlocksUnpacked * kPanelColumns];  // minimum, or scale of the upper half
 };
 // The columns of a pass.
 template <typename F>
 struct UnpackedSource {
-  static constexpr bool kNibbles = F::kBits == 8;
-  static constexpr int kVectors = kNibbles ? 1 : 2;
+  static constexpr bool kUnpacked = true;
+  static constexpr int kVectors = 2;
   const uint8_t* tile;
   const float* scale;
   const float* other;
@@ -187,7 +179,7 @@ struct UnpackedSource {
   }
   INLINE const uint8_t* Block(int64_t b) const {
     if (ahead != nullptr) PrefetchBlock<F>(ahead, b);
-    return tile + b * kPassBytes;
+    return tile + b * kPassBytes<F>;
   }
   INLINE void Scale(int64_t b, int half, __m256* out) const {
     LoadFloats((half == 0 ? scale : other) + b * 32, out);
@@ -199,21 +191,21 @@ struct UnpackedSource {
   }
 };
 
-INLINE void StoreBytes(uint8_t* p, __m256i v) {
-  _mm256_store_si256(reinterpret_cast<__m256i*>(p), v);
-}
-
 // `tile` is of the first pass.
 template <typename F, int Q>
 INLINE void UnpackQuad(const uint8_t* quants, uint8_t* tile) {
-  constexpr int kPass = kBlocksUnpacked * kPassBytes;
-  const __m256i low = _mm256_set1_epi8(15);
+  constexpr int kPass = kBlocksUnpacked * kPassBytes<F>;
   for (int v = 0; v < 4; ++v) {
-    if constexpr (F::kBits == 8) {
+    if constexpr (kWide<F>) {
+      // Bytes 0 and 1 of every 4 made 16 bits, then bytes 2 and 3.
+      constexpr int64_t kFirst = static_cast<int64_t>(0x8005800480018000);
+      constexpr int64_t kNext = kFirst + 0x0008000800080008;
+      const __m256i first = _mm256_set_epi64x(kNext, kFirst, kNext, kFirst);
+      const __m256i second = _mm256_add_epi8(first, _mm256_set1_epi16(2));
       const __m256i u = Load(quants + Q * 128 + v * 32);
-      uint8_t* p = tile + v * kPass + Q * 64;
-      StoreBytes(p, _mm256_and_si256(_mm256_srli_epi16(u, 4), low));
-      StoreBytes(p + 32, _mm256_and_si256(u, low));
+      uint8_t* p = tile + v / 2 * kPass + Q * 128 + v % 2 * 32;
+      StoreBytes(p, _mm256_shuffle_epi8(u, first));
+      StoreBytes(p + 64, _mm256_shuffle_epi8(u, second));
     } else {
       StoreBytes(tile + v / 2 * kPass + Q * 64 + v % 2 * 32, LoadQuad<F, Q>(quants, v));
     }
@@ -224,7 +216,7 @@ template <typename F>
 void Unpack(const uint8_t* panel, int64_t begin, int count, Unpacked<F>* out) {
   for (int b = 0; b < count; ++b) {
     const uint8_t* quants = BlockQuants<F>(panel, begin + b);
-    uint8_t* tile = out->tile + b * kPassBytes;
+    uint8_t* tile = out->tile + b * kPassBytes<F>;
     UnpackQuad<F, 0>(quants, tile);
     UnpackQuad<F, 1>(quants, tile);
     UnpackQuad<F, 2>(quants, tile);
@@ -285,14 +277,11 @@ INLINE __m256i LoadCentre(const uint8_t* p) {
   return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
-// Keeps g++ from re-associating integer sums: it collects the products of a whole block first and
-// spills nearly all of them (half the speed).
-INLINE void Pin(__m256i& v) { __asm__("" : "+x"(v)); }
-
 // Adds quad Q to the sums of R rows.
-template <typename F, int R, int Q, int V, int kStep = kQuadsPerSum<F>, typename Source>
+template <typename F, int R, int Q, int V, typename Source>
 INLINE void AddQuad(const Source& source, const uint8_t* block, const int8_t* q, int64_t ldq,
                     const uint8_t* centre, __m256i (*pairs)[V], __m256i (*sum)[V]) {
+  constexpr int kStep = kQuadsPerSum<F>;
   constexpr int kPartQuads = F::kHalves ? 4 : 8;
   const __m256i one = _mm256_set1_epi16(1);
   __m256i w[V];
@@ -343,28 +332,35 @@ INLINE void AddPart(const Source& source, const uint8_t* block, const int8_t* q,
   }
 }
 
-// A block's sums of 8 bits in nibbles; the format only says that they never widen inside a block.
-struct NibbleProducts {
-  static constexpr int kBits = 4;
-  static constexpr bool kHalves = false;
-};
-template <int R, typename Source>
-INLINE void AddNibbles(const Source& source, const uint8_t* block, const int8_t* q, int64_t ldq,
-                       __m256i (*sum)[1]) {
-  __m256i pairs[R][2];
-  __m256i unused[R][2];
-  AddQuad<NibbleProducts, R, 0, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
-  AddQuad<NibbleProducts, R, 1, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
-  AddQuad<NibbleProducts, R, 2, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
-  AddQuad<NibbleProducts, R, 3, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
-  AddQuad<NibbleProducts, R, 4, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
-  AddQuad<NibbleProducts, R, 5, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
-  AddQuad<NibbleProducts, R, 6, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
-  AddQuad<NibbleProducts, R, 7, 2, 9>(source, block, q, ldq, nullptr, pairs, unused);
+// Activations of a row's block as int16.
+INLINE void StoreWide(const int8_t* q, int16_t* out) {
+  const __m128i* p = reinterpret_cast<const __m128i*>(q);
+  __m256i* o = reinterpret_cast<__m256i*>(out);
+  _mm256_store_si256(o, _mm256_cvtepi8_epi16(_mm_loadu_si128(p)));
+  _mm256_store_si256(o + 1, _mm256_cvtepi8_epi16(_mm_loadu_si128(p + 1)));
+}
+// The sums of a block of int16 weights.
+template <int R, int V>
+INLINE void AddWide(const uint8_t* block, const int8_t* q, int64_t ldq, __m256i (*sum)[V]) {
+  alignas(32) int16_t x[R * kBlockK];
 #pragma GCC unroll 6
-  for (int r = 0; r < R; ++r) {
-    sum[r][0] = _mm256_add_epi32(_mm256_madd_epi16(pairs[r][0], _mm256_set1_epi16(16)),
-                                 _mm256_madd_epi16(pairs[r][1], _mm256_set1_epi16(1)));
+  for (int r = 0; r < R; ++r) StoreWide(q + r * ldq, x + r * kBlockK);
+  // Else g++ takes the pairs from registers, with two shuffles each.
+  __asm__("" : "+m"(x));
+#pragma GCC unroll 16
+  for (int p = 0; p < kBlockK / 2; ++p) {
+    const __m256i w[2] = {Load(block + p * 64), Load(block + p * 64 + 32)};
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      int word;
+      __builtin_memcpy(&word, x + r * kBlockK + p * 2, sizeof word);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        const __m256i m = _mm256_madd_epi16(w[v], _mm256_set1_epi32(word));
+        sum[r][v] = p == 0 ? m : _mm256_add_epi32(sum[r][v], m);
+        Pin(sum[r][v]);
+      }
+    }
   }
 }
 
@@ -387,8 +383,8 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
 #pragma GCC unroll 2
     for (int part = 0; part < kParts; ++part) {
       __m256i sum[R][V];
-      if constexpr (Source::kNibbles) {
-        AddNibbles<R>(source, block, q, t.ldq, sum);
+      if constexpr (kWide<F> && Source::kUnpacked) {
+        AddWide<R, V>(block, q, t.ldq, sum);
       } else {
         AddPart<F, R, V>(source, block, q, t.ldq, centre + part * 16, part, sum);
       }
@@ -400,11 +396,11 @@ inline void RunTile(const Source& source, int64_t count, const Tile& t, bool con
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
           __m256i n = sum[r][v];
-          if constexpr (F::kZero != 0 && !kCentred<F> && (F::kBits != 8 || Source::kNibbles)) {
+          if constexpr (F::kZero != 0 && !kCentred<F> && (F::kBits != 8 || Source::kUnpacked)) {
             n = _mm256_add_epi32(n, Offset<F>(a[r * t.ld_blocks], part));
           }
           if constexpr (F::kZero == 0 && F::kBits == 8 &&
-                        !Source::kNibbles) {  // the products are of u - 128
+                        !Source::kUnpacked) {  // the products are of u - 128
             const __m256i offset = _mm256_set1_epi32(a[r * t.ld_blocks].offset);
             n = _mm256_sub_epi32(n, _mm256_slli_epi32(offset, 4));
           }
@@ -435,7 +431,7 @@ constexpr int kWideRowsMax = F::kBits == 8   ? 4
                              : F::kBits == 6 ? 16
                                              : 8;
 template <typename F>
-constexpr int kDirectRowsMax = F::kBits == 8 ? 48 : 0;
+constexpr int kDirectRowsMax = F::kBits == 8 ? 20 : 0;
 
 // Rows of a tile. More than these and g++ 12 spills the sums of pairs.
 constexpr int kRowsMax = 4;
@@ -480,11 +476,11 @@ void QuantizedPanel(const PanelCall& c) {
     Unpack<F>(c.panel, b, n, &u);
     t.q = c.q + b * kBlockK;
     t.blocks = c.blocks + b;
-    for (int column = 0; column < c.columns; column += kPassColumns<F>) {
+    for (int column = 0; column < c.columns; column += kPassColumns) {
       t.y = c.y + column;
       t.columns = c.columns - column;
       UnpackedSource<F> source = {
-          u.tile + column / kPassColumns<F> * (kBlocksUnpacked * kPassBytes), u.scale + column,
+          u.tile + column / kPassColumns * (kBlocksUnpacked * kPassBytes<F>), u.scale + column,
           u.other + column, nullptr};
       if (column == 0) source.ahead = c.panel + (b + n) / F::kGroup * F::kGroupBytes;
       RunRows<F, kRowsMax>(source, n, t, c.rows, b > 0);
