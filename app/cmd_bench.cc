@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "bench_checkpoint.h"
 #include "bench_runs.h"
+#include "cache/stride.h"
 #include "commands.h"
 #include "flags.h"
 #include "kernels/roof.h"
@@ -53,16 +54,21 @@ std::string Rate(double tps) {
 void AddCheckpoint(const CheckpointFigures& c, Report& r) {
   char text[160];
   std::snprintf(text, sizeof text,
-                "%s; save %.2f ms (%.1f GB/s), restore %.2f ms (%.1f GB/s), memcpy %.1f GB/s",
-                FormatSize(c.state_bytes).c_str(), c.save_ms, c.save_gbps, c.restore_ms,
-                c.restore_gbps, c.memcpy_gbps);
+                "%s; save %.2f ms (%.1f GB/s, %.0f %% of memcpy), restore %.2f ms (%.1f GB/s, "
+                "%.0f %%), memcpy %.1f GB/s",
+                FormatSize(c.state_bytes).c_str(), c.save_ms, c.save_gbps,
+                100 * c.save_gbps / c.memcpy_gbps, c.restore_ms, c.restore_gbps,
+                100 * c.restore_gbps / c.memcpy_gbps, c.memcpy_gbps);
   r.Add("checkpoint",
-        std::vector<std::pair<std::string, double>>{{"bytes", static_cast<double>(c.state_bytes)},
-                                                    {"save_ms", c.save_ms},
-                                                    {"save_gbps", c.save_gbps},
-                                                    {"restore_ms", c.restore_ms},
-                                                    {"restore_gbps", c.restore_gbps},
-                                                    {"memcpy_gbps", c.memcpy_gbps}},
+        std::vector<std::pair<std::string, double>>{
+            {"bytes", static_cast<double>(c.state_bytes)},
+            {"save_ms", c.save_ms},
+            {"save_gbps", c.save_gbps},
+            {"restore_ms", c.restore_ms},
+            {"restore_gbps", c.restore_gbps},
+            {"save_memcpy_share", c.save_gbps / c.memcpy_gbps},
+            {"restore_memcpy_share", c.restore_gbps / c.memcpy_gbps},
+            {"memcpy_gbps", c.memcpy_gbps}},
         "checkpoint", text);
 }
 
@@ -144,6 +150,7 @@ Status RunBench(const BenchFlags& flags) {
   ASSIGN_OR_RETURN(LoadedModel loaded, LoadModelFile(flags.model));
   const std::chrono::duration<double> load_time = std::chrono::steady_clock::now() - load_start;
   ASSIGN_OR_RETURN(EngineOptions options, ResolveEngineOptions(flags.model, flags.engine));
+  if (!flags.engine.prefill_step_size) options.cache.stride = AutoStride(loaded.model->layout());
   const ModelInfo& info = loaded.model->info();
   ASSIGN_OR_RETURN(const int64_t branch_tokens, BranchTokens(flags, info));
   ThreadPool pool(options.threads);
@@ -170,9 +177,7 @@ void AddBench(CLI::App& app, RunCommand& run) {
   CLI::App* cmd =
       app.add_subcommand("bench", "prefill, decode, batched decode and branch on this machine");
   AddModelFlags(*cmd, flags->model);
-  cmd->add_option("--prefill-step-size", flags->engine.prefill_step_size,
-                  "tokens between grid checkpoints")
-      ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
+  AddStrideFlag(*cmd, flags->engine.prefill_step_size);
   cmd->add_option("--prefill", flags->sizes.prefill, "tokens of the cold prompt")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
   cmd->add_option("--decode", flags->sizes.decode, "tokens to generate")

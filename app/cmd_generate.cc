@@ -95,7 +95,7 @@ Status Generate(const GenerateFlags& flags) {
                    LoadModelFile(flags.model, {flags.sampling.chat_template,
                                                flags.sampling.chat_template_args}));
   ASSIGN_OR_RETURN(EngineOptions options, ResolveEngineOptions(flags.model, flags.engine));
-  AddTextOptions(loaded, options);
+  AddModelOptions(loaded, flags.engine, options);
   options.decode_concurrency = options.prompt_concurrency = 1;
   ASSIGN_OR_RETURN(Prompt prompt, BuildPrompt(flags, *loaded.prompts, text));
   ASSIGN_OR_RETURN(auto engine, Engine::Create(loaded.model, options));

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "cache/stride.h"
 #include "commands.h"
 #include "flags.h"
 #include "model/inspect.h"
@@ -31,6 +32,19 @@ std::string Types(const ModelFacts& facts) {
     text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + type;
   }
   return text;
+}
+
+// How close grid checkpoints may sensibly lie: what --prefill-step-size auto takes.
+void AddGrid(const ModelFacts& f, Report& r) {
+  if (f.trimmable) return;
+  const int64_t stride = AutoStride(f.layout);
+  std::string text = std::to_string(stride) + " tokens";
+  if (f.kv_bytes_per_token > 0) {
+    char share[48];
+    std::snprintf(share, sizeof share, ", %.3g %% of their KV", 100 * GridShare(f.layout, stride));
+    text += share;
+  }
+  r.Add("auto_stride", stride, "--prefill-step-size auto", text);
 }
 
 Report Describe(const ModelFile& file, const ModelFacts& f, const InspectFlags& flags) {
@@ -75,6 +89,7 @@ Report Describe(const ModelFile& file, const ModelFacts& f, const InspectFlags& 
   r.Add("state_bytes", i64(f.state_bytes), "state", size(f.state_bytes));
   r.Add("checkpoint_bytes", i64(f.checkpoint_bytes), "checkpoint (state + hidden row)",
         size(f.checkpoint_bytes));
+  AddGrid(f, r);
   r.Add("kv_type", flags.model.kv_type, "KV type");
   r.Add("kv_bytes_per_token", i64(f.kv_bytes_per_token), "KV per token",
         size(f.kv_bytes_per_token));

@@ -20,6 +20,7 @@
 #include "base/bytes.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "cache/stride.h"
 #include "commands.h"
 #include "flags.h"
 #include "load_model.h"
@@ -128,6 +129,19 @@ TestFaults PlantedFaults() {
   return faults;
 }
 
+void LogGrid(const StateLayout& layout, const CacheOptions& cache) {
+  if (layout.trimmable() || !cache.enabled()) return;
+  std::string line = "[serve] a grid checkpoint of " + FormatSize(layout.buffer_bytes()) +
+                     " every " + std::to_string(cache.stride) + " tokens";
+  if (layout.kv_bytes_per_token() > 0) {
+    char share[48];
+    std::snprintf(share, sizeof share, ", %.3g %% of their keys and values",
+                  100 * GridShare(layout, cache.stride));
+    line += share;
+  }
+  LogInfo(line);
+}
+
 Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options,
                            const EngineObserver& observer) {
   ASSIGN_OR_RETURN(LoadedModel loaded,
@@ -139,7 +153,8 @@ Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options,
         "--chat-template names another");
     loaded.template_source = kDefaultChatTemplate;
   }
-  AddTextOptions(loaded, options);
+  AddModelOptions(loaded, flags.engine, options);
+  LogGrid(loaded.model->layout(), options.cache);
   options.faults = PlantedFaults();
   // What the process holds beside the weights counts against --memory-budget as it is now, and what
   // connections, requests and the allocator will add.

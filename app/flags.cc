@@ -22,6 +22,8 @@ constexpr double kBudgetShareOfMemory = 0.9;  // --memory-budget where the user 
 constexpr StepTarget kDefaultStepTarget = {.factor = 1.6, .floor_ms = 20};
 constexpr double kCacheShareOfMemory = 0.25;  // --prompt-cache-bytes where the user says nothing
 
+constexpr std::string_view kAutoStride = "auto";
+
 Status NotInThisVersion(const std::string& flag) {
   return Unsupported("[flags] " + flag + ": not in this version");
 }
@@ -52,9 +54,23 @@ void AddModelFlags(CLI::App& app, ModelFlags& f) {
   app.add_option("--log-level", f.log_level, "debug, info, warning, error or off");
 }
 
+void AddStrideFlag(CLI::App& app, std::optional<int64_t>& stride) {
+  const CLI::Range range(int64_t{16}, int64_t{1} << 24);
+  app.add_option_function<std::string>(
+         "--prefill-step-size",
+         [&stride](const std::string& text) {
+           int64_t tokens = 0;
+           const bool is_number = text != kAutoStride && CLI::detail::lexical_cast(text, tokens);
+           stride = is_number ? std::optional(tokens) : std::nullopt;
+         },
+         "tokens between grid checkpoints, or auto: 2048, less where they are small")
+      ->default_str(std::to_string(*stride))
+      ->check(
+          [range](std::string text) { return text == kAutoStride ? std::string() : range(text); });
+}
+
 void AddEngineFlags(CLI::App& app, EngineFlags& f) {
-  app.add_option("--prefill-step-size", f.prefill_step_size, "tokens between grid checkpoints")
-      ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
+  AddStrideFlag(app, f.prefill_step_size);
   app.add_option("--prompt-cache-size", f.prompt_cache_size,
                  "retained paths; 0 switches the cache off")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
@@ -131,7 +147,7 @@ Result<EngineOptions> ResolveEngineOptions(const ModelFlags& model, const Engine
   EngineOptions o;
   ASSIGN_OR_RETURN(o.cpu_level, ResolveCpuLevel(model));
   o.threads = ResolveThreads(model);
-  o.cache.stride = f.prefill_step_size;
+  if (f.prefill_step_size) o.cache.stride = *f.prefill_step_size;
   o.cache.paths_max = f.prompt_cache_size;
   o.cache.bytes_max =
       static_cast<uint64_t>(kCacheShareOfMemory * static_cast<double>(AvailableMemoryBytes()));

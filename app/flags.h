@@ -30,7 +30,7 @@ struct ModelFlags {
 
 // Prompt cache and scheduler.
 struct EngineFlags {
-  int64_t prefill_step_size = 2048;
+  std::optional<int64_t> prefill_step_size = 2048;  // empty: "auto", by the layout (cache/stride.h)
   std::optional<int64_t> prompt_cache_size;
   std::optional<std::string> prompt_cache_bytes;
   std::string cache_policy = "value";
@@ -58,6 +58,8 @@ void AddRealOption(CLI::App& app, const std::string& name, double& value, double
                    const std::string& description);
 
 void AddModelFlags(CLI::App& app, ModelFlags& flags);
+// --prefill-step-size: a number of tokens, or "auto".
+void AddStrideFlag(CLI::App& app, std::optional<int64_t>& stride);
 void AddEngineFlags(CLI::App& app, EngineFlags& flags);
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
 // Gives every option of `app` its environment form. Call after all options were added.
@@ -67,7 +69,7 @@ void AddEnvironmentNames(CLI::App& app);
 Result<CpuLevel> ResolveCpuLevel(const ModelFlags& flags);
 Result<KvType> ResolveKvType(const ModelFlags& flags);
 int ResolveThreads(const ModelFlags& flags);
-// Engine options but for end tokens and turn headers, which come from the model's text side.
+// Engine options but for what comes from the model: AddModelOptions (load_model.h).
 Result<EngineOptions> ResolveEngineOptions(const ModelFlags& model, const EngineFlags& engine);
 // --model or the bundled model's path. Errors: kNotFound.
 Result<std::string> ResolveModelPath(const ModelFlags& flags);

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "cache/stride.h"
 #include "gguf_tokenizer.h"
 #include "model/load.h"
 #include "model/open_model.h"
@@ -124,7 +125,8 @@ Result<LoadedModel> LoadModelFile(const ModelFlags& flags, const TemplateFlags& 
   return loaded;
 }
 
-void AddTextOptions(const LoadedModel& loaded, EngineOptions& options) {
+void AddModelOptions(const LoadedModel& loaded, const EngineFlags& flags, EngineOptions& options) {
+  if (!flags.prefill_step_size) options.cache.stride = AutoStride(loaded.model->layout());
   options.end_tokens = loaded.end_tokens;
   options.turn_headers = loaded.prompts->turn_headers().sequences;
 }

@@ -32,8 +32,8 @@ struct TemplateFlags {
 // Loads --model, showing progress where standard error is a terminal.
 Result<LoadedModel> LoadModelFile(const ModelFlags& flags, const TemplateFlags& templates = {});
 
-// What the engine must know of the text side.
-void AddTextOptions(const LoadedModel& loaded, EngineOptions& options);
+// What the engine must know of the model and its text side, as far as `flags` do not say.
+void AddModelOptions(const LoadedModel& loaded, const EngineFlags& flags, EngineOptions& options);
 
 // Prints what is not ok in one line on standard error. 0 = ok, 2 = the user's input, 1 = anything
 // else.

@@ -3,13 +3,18 @@
 
     bench/real_weights.py --model M.gguf [--cairn build/release/bin/cairn] [--llama-server PATH] [--llama-perplexity PATH --text FILE]
                           [--prompts 20] [--tokens 200] [--context 512] [--chunks 8]
+                          [--exact F32.gguf --logit-distance build/release/bin/logit_distance --llama-perplexity PATH --text FILE]
 
 With --llama-server: greedy continuations of the prompts below. Both engines quantise activations their own way, so texts part where two tokens
 are nearly equal; the table says at which token, and the mean and largest difference of the chosen tokens' log probabilities before that.
 With --llama-perplexity: the text is cut into chunks of --context tokens, the first token of each replaced by BOS where the model wants one, and
-the second half of each chunk is scored: llama-perplexity's own definition, so the two figures are comparable. Standard library only.
+the second half of each chunk is scored: llama-perplexity's own definition, so the two figures are comparable.
+With --exact: both programs run the same weights dequantised to float32 (llama-quantize --allow-requantize M.gguf F32.gguf F32) with float32 keys
+and values, which leaves no rounding worth naming; then each runs M.gguf, and the distances to both exact runs are printed: whose error is whose.
+The base files take 2 bytes a token of the vocabulary for each scored token (134 MB a chunk of 512 with 262,144), in --scratch.
+Standard library only.
 """
-import argparse, json, math, re, socket, statistics, subprocess, sys, time, urllib.request
+import argparse, json, math, os, re, socket, statistics, subprocess, sys, tempfile, time, urllib.request
 
 PROMPTS = [
     "The capital of France is", "Once upon a time there was a small", "Water boils at", "The three primary colours are",
@@ -27,6 +32,9 @@ def arguments():
     p.add_argument("--llama-server")
     p.add_argument("--llama-perplexity")
     p.add_argument("--text", help="a UTF-8 text for the perplexity")
+    p.add_argument("--exact", help="the same weights as float32")
+    p.add_argument("--logit-distance", default="build/release/bin/logit_distance")
+    p.add_argument("--scratch", help="folder for base files (default: the system's)")
     p.add_argument("--prompts", type=int, default=len(PROMPTS))
     p.add_argument("--tokens", type=int, default=200)
     p.add_argument("--context", type=int, default=512)
@@ -141,9 +149,72 @@ def compare_perplexity(a):
     print(f"perplexity: cairn {ours:.4f}, llama.cpp {theirs:.4f}, {100 * (ours / theirs - 1):+.3f} % over {count} tokens")
 
 
+def run(command):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=7200)
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} ended with {done.returncode}:\n{done.stderr[-1500:]}")
+    return done.stdout + done.stderr
+
+
+FLOAT_KV = {"cairn": ["--kv-type", "f32"], "llama.cpp": ["-fa", "off", "-ctk", "f32", "-ctv", "f32"]}
+
+
+def peer_command(a, model):
+    return [a.llama_perplexity, "-m", model, "-c", a.context, "-b", a.context, "-t", a.threads]
+
+
+def write_base(a, program, path):
+    """Log probabilities of the float32 weights, in llama-perplexity's format, which logit_distance writes too."""
+    if program == "cairn":
+        run([a.logit_distance, "--model", a.exact, "--threads", a.threads, "--write", path, "--text", a.text, "--context", a.context, "--chunks",
+             a.chunks] + FLOAT_KV[program])
+    else:
+        run(peer_command(a, a.exact) + ["-f", a.text, "--chunks", a.chunks, "--kl-divergence-base", path] + FLOAT_KV[program])
+
+
+def our_distance(a, model, base, flags):
+    out = run([a.logit_distance, "--model", model, "--threads", a.threads, "--base", base] + flags)
+    d = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
+    keys = ("perplexity", "log_ratio", "log_ratio_error", "kl_mean", "kl_error", "kl_median", "kl_p99", "kl_max", "same_top")
+    return [d[k] for k in keys]
+
+
+def peer_distance(a, model, base, flags):
+    out = run(peer_command(a, model) + ["--kl-divergence", "--kl-divergence-base", base] + flags)
+    number = r"\s*:?\s*(-?[0-9.]+)(?: ± *([0-9.]+))?"
+
+    def find(label, group=1):
+        return float(re.search(re.escape(label).replace("\\ ", r"\s+") + number, out).group(group))
+
+    return [find("Mean PPL(Q)"), find("Mean ln(PPL(Q)/PPL(base))"), find("Mean ln(PPL(Q)/PPL(base))", 2), find("Mean KLD:"), find("Mean KLD:", 2),
+            find("Median KLD:"), find("99.0% KLD:"), find("Maximum KLD:"), find("Same top p:") / 100]
+
+
+def compare_exact(a):
+    measure = {"cairn": our_distance, "llama.cpp": peer_distance}
+    print("| exact by | program | weights | perplexity | ln(perplexity / exact) | KL mean | median | 99 % | max | same first choice |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(dir=a.scratch) as folder:
+        for exact in measure:
+            base = os.path.join(folder, "base")
+            write_base(a, exact, base)
+            for program, distance in measure.items():
+                for model, flags in ((a.exact, FLOAT_KV[program]), (a.model, [])):
+                    if model == a.exact and program == exact:
+                        continue
+                    ppl, ratio, error, kl, kl_error, median, p99, largest, top = distance(a, model, base, flags)
+                    print(f"| {exact} | {program} | {'float32' if model == a.exact else 'as quantised'} | {ppl:.4f} | {ratio:+.5f} ± {error:.5f} | "
+                          f"{kl:.6f} ± {kl_error:.6f} | {median:.6f} | {p99:.5f} | {largest:.4f} | {100 * top:.2f} % |", flush=True)
+
+
 def main():
     a = arguments()
     print(a.model)
+    if a.exact:
+        if not (a.llama_perplexity and a.text):
+            sys.exit("--exact needs --llama-perplexity and --text")
+        compare_exact(a)
+        return
     if a.llama_server:
         compare_text(a)
     if a.llama_perplexity:

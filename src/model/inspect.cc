@@ -47,6 +47,7 @@ Result<ModelFacts> InspectModel(const ModelFile& file, KvType kv_type) {
   facts.checkpoint_bytes = plan.layout.buffer_bytes();
   facts.kv_bytes_per_token = plan.layout.kv_bytes_per_token();
   facts.trimmable = plan.layout.trimmable();
+  facts.layout = plan.layout;
   CountTensors(file, facts);
   return facts;
 }

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "kernels/attention.h"
 #include "model/model_file.h"
+#include "state/state_layout.h"
 
 namespace cairn {
 
@@ -36,6 +37,7 @@ struct ModelFacts {
   uint64_t checkpoint_bytes = 0;    // a state buffer: state, alignment and the final hidden row
   uint64_t kv_bytes_per_token = 0;  // over all layers, for the KV type asked for
   bool trimmable = false;           // no layer with a state of fixed size
+  StateLayout layout;
 };
 
 // Errors: those of LoadModel that need no weights.

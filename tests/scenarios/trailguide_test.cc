@@ -69,7 +69,7 @@ class TrailguideTest : public ::testing::Test {
     flags.prefill_step_size = stride;
     auto options = ResolveEngineOptions({}, flags);
     CHECK(options.ok());
-    AddTextOptions(*loaded_, *options);
+    AddModelOptions(*loaded_, flags, *options);
     auto engine = Engine::Create(loaded_->model, *options);
     CHECK(engine.ok());
     return std::move(*engine);

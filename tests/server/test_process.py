@@ -36,7 +36,7 @@ class Flags(unittest.TestCase):
             cases = [["--no-such-flag"], ["--port", "99999"], ["--port", "x"], ["--model", "/no/such/file"],
                      ["--model", broken, "--port", "0"], ["--model", keys, "--port", "0"],
                      ["--cache-dir", folder], ["--memory-budget", "x"], ["--memory-budget", "1MiB", "--port", "0"],
-                     ["--target-inter-token-ms", "nan"],
+                     ["--target-inter-token-ms", "nan"], ["--prefill-step-size", "8"], ["--prefill-step-size", "often"],
                      ["--cache-policy", "x"], ["--kv-type", "x"],
                      ["--cpu-level", "x"], ["--max-body-bytes", "x"], ["--host", "no.such.host.invalid"],
                      ["--prompt-cache-bytes", "-1"], ["--api-key-file", "/no/such/file"], ["--config", config],
@@ -73,6 +73,18 @@ class Flags(unittest.TestCase):
                 self.assertIn("<|im_start|>", server.get("/props").json["chat_template"])
             with Server("--model", folder, "--chat-template", "{{ messages[0].content }}") as server:
                 self.assertNotIn("ChatML", server.text())
+
+    def test_auto_step_size_follows_the_layout(self):
+        golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "data"
+        for name, stride in (("lfm2", 256), ("qwen35-a", 2048)):
+            with self.subTest(name), Server("--model", str(golden / name / "model.gguf"), "--prefill-step-size", "auto") as server:
+                self.assertIn(f"every {stride} tokens", server.text())
+                prompt = [5 + i % 200 for i in range(600)]
+                server.complete(prompt, max_tokens=1)
+                restored = server.complete(prompt[:560] + prompt[:40], max_tokens=1).json["cairn"]["restore_point"]
+                self.assertEqual(restored, 512 // stride * stride)
+        with Server() as server:
+            self.assertIn("every 2048 tokens", server.text())
 
     def test_port_in_use(self):
         with socket.socket() as taken:
