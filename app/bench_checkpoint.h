@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/status.h"
 #include "kernels/kernel_context.h"
@@ -11,15 +12,18 @@
 namespace cairn {
 
 struct CheckpointFigures {
-  uint64_t state_bytes;  // of one state buffer
-  double save_ms;        // a tap: the state is written a second time while the kernels run through
-  double save_gbps;
-  double restore_ms;  // into a live state: the buffer and the partly filled block are copied
+  struct Save {
+    double ms, gbps;
+  };
+  uint64_t state_bytes;      // of one state buffer
+  std::optional<Save> save;  // a tap: the state is written a second time while the kernels run
+                             // through; empty: lost in the noise of a busy machine
+  double restore_ms;         // into a live state: the buffer and the partly filled block are copied
   double restore_gbps;
   double memcpy_gbps;  // as many bytes into memory that is already mapped, one thread
 };
 
-// Medians of a few runs. Errors: kResourceExhausted.
+// The best of a few runs. Errors: kResourceExhausted.
 Result<CheckpointFigures> MeasureCheckpoint(const Model& model, const KernelContext& ctx);
 
 }  // namespace cairn

@@ -4,7 +4,10 @@
 // program can judge the other, and both can be judged by the same exactly dequantised weights.
 //
 //     logit_distance --model M --write BASE --text FILE [--context 512] [--chunks 8]
-//     logit_distance --model M --base BASE                  prints one JSON object
+//     logit_distance --model M --base BASE
+//
+// Both print one JSON object. Log probabilities more than 16 below the largest logit are cut off in
+// the file: its own perplexity (base_perplexity) is a little too low, that of --write is right.
 //
 // The text is cut into chunks of --context tokens, the first of each replaced by BOS where the
 // model wants one; the tokens of the second half of a chunk are scored.
@@ -215,10 +218,12 @@ Status Write(const Flags& flags, const LoadedModel& loaded, Scorer& scorer) {
   out.write(reinterpret_cast<const char*>(tokens.data()),
             static_cast<std::streamsize>(count * sizeof(Token)));
   std::vector<uint16_t> words;
+  std::vector<double> nll;
   for (int i = 0; i < header.chunks; ++i) {
     const auto chunk =
         std::span(tokens).subspan(static_cast<size_t>(i) * flags.context, flags.context);
-    RETURN_IF_ERROR(scorer.Score(chunk, [&](const Row& row, Token) -> Status {
+    RETURN_IF_ERROR(scorer.Score(chunk, [&](const Row& row, Token next) -> Status {
+      nll.push_back(-row.LogProb(next));
       Pack(row, words);
       out.write(reinterpret_cast<const char*>(words.data()),
                 static_cast<std::streamsize>(words.size() * sizeof words[0]));
@@ -227,6 +232,7 @@ Status Write(const Flags& flags, const LoadedModel& loaded, Scorer& scorer) {
   }
   out.close();
   if (!out) return Internal("[logit_distance] cannot write " + flags.write);
+  std::printf("{\"tokens\": %zu, \"perplexity\": %.6f}\n", nll.size(), std::exp(Mean(nll)));
   return {};
 }
 

@@ -25,6 +25,9 @@ PROMPTS = [
 ]
 
 
+FLOAT_KV = {"cairn": ["--kv-type", "f32"], "llama.cpp": ["-fa", "off", "-ctk", "f32", "-ctv", "f32"]}
+
+
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--model", required=True)
@@ -32,6 +35,7 @@ def arguments():
     p.add_argument("--llama-server")
     p.add_argument("--llama-perplexity")
     p.add_argument("--text", help="a UTF-8 text for the perplexity")
+    p.add_argument("--float-kv", action="store_true", help="float32 keys and values in both servers")
     p.add_argument("--exact", help="the same weights as float32")
     p.add_argument("--logit-distance", default="build/release/bin/logit_distance")
     p.add_argument("--scratch", help="folder for base files (default: the system's)")
@@ -79,13 +83,13 @@ class Server:
 def cairn(a):
     port = free_port()
     return Server([a.cairn, "serve", "--model", a.model, "--port", str(port), "--threads", str(a.threads), "--context-length",
-                   str(max(a.context, a.tokens + 64) + 64)], port)
+                   str(max(a.context, a.tokens + 64) + 64)] + (FLOAT_KV["cairn"] if a.float_kv else []), port)
 
 
 def peer(a):
     port = free_port()
-    return Server([a.llama_server, "-m", a.model, "--port", str(port), "-t", str(a.threads), "-c", str(max(a.context, a.tokens + 64) + 64), "-np", "1"],
-                  port)
+    return Server([a.llama_server, "-m", a.model, "--port", str(port), "-t", str(a.threads), "-c", str(max(a.context, a.tokens + 64) + 64), "-np", "1"] +
+                  (FLOAT_KV["llama.cpp"] if a.float_kv else []), port)
 
 
 def greedy(a):
@@ -156,55 +160,57 @@ def run(command):
     return done.stdout + done.stderr
 
 
-FLOAT_KV = {"cairn": ["--kv-type", "f32"], "llama.cpp": ["-fa", "off", "-ctk", "f32", "-ctv", "f32"]}
-
-
 def peer_command(a, model):
     return [a.llama_perplexity, "-m", model, "-c", a.context, "-b", a.context, "-t", a.threads]
 
 
+def json_line(text):
+    return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
+
+
 def write_base(a, program, path):
-    """Log probabilities of the float32 weights, in llama-perplexity's format, which logit_distance writes too."""
+    """Log probabilities of the float32 weights, in llama-perplexity's format, which logit_distance writes too. Returns their perplexity."""
     if program == "cairn":
-        run([a.logit_distance, "--model", a.exact, "--threads", a.threads, "--write", path, "--text", a.text, "--context", a.context, "--chunks",
-             a.chunks] + FLOAT_KV[program])
-    else:
-        run(peer_command(a, a.exact) + ["-f", a.text, "--chunks", a.chunks, "--kl-divergence-base", path] + FLOAT_KV[program])
+        out = run([a.logit_distance, "--model", a.exact, "--threads", a.threads, "--write", path, "--text", a.text, "--context", a.context,
+                   "--chunks", a.chunks] + FLOAT_KV[program])
+        return json_line(out)["perplexity"]
+    out = run(peer_command(a, a.exact) + ["-f", a.text, "--chunks", a.chunks, "--kl-divergence-base", path] + FLOAT_KV[program])
+    return float(re.search(r"Final estimate: PPL = ([0-9.]+)", out).group(1))
 
 
 def our_distance(a, model, base, flags):
-    out = run([a.logit_distance, "--model", model, "--threads", a.threads, "--base", base] + flags)
-    d = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
-    keys = ("perplexity", "log_ratio", "log_ratio_error", "kl_mean", "kl_error", "kl_median", "kl_p99", "kl_max", "same_top")
-    return [d[k] for k in keys]
+    d = json_line(run([a.logit_distance, "--model", model, "--threads", a.threads, "--base", base] + flags))
+    return [d[k] for k in ("perplexity", "log_ratio_error", "kl_mean", "kl_error", "kl_median", "kl_p99", "kl_max", "same_top")]
 
 
 def peer_distance(a, model, base, flags):
     out = run(peer_command(a, model) + ["--kl-divergence", "--kl-divergence-base", base] + flags)
-    number = r"\s*:?\s*(-?[0-9.]+)(?: ± *([0-9.]+))?"
 
     def find(label, group=1):
-        return float(re.search(re.escape(label).replace("\\ ", r"\s+") + number, out).group(group))
+        words = r"\s+".join(re.escape(word) for word in label.split())
+        return float(re.search(words + r"\s*:\s*(-?[0-9.]+)(?: ± *([0-9.]+))?", out).group(group))
 
-    return [find("Mean PPL(Q)"), find("Mean ln(PPL(Q)/PPL(base))"), find("Mean ln(PPL(Q)/PPL(base))", 2), find("Mean KLD:"), find("Mean KLD:", 2),
-            find("Median KLD:"), find("99.0% KLD:"), find("Maximum KLD:"), find("Same top p:") / 100]
+    return [find("Mean PPL(Q)"), find("Mean ln(PPL(Q)/PPL(base))", 2), find("Mean KLD"), find("Mean KLD", 2), find("Median KLD"),
+            find("99.0% KLD"), find("Maximum KLD"), find("Same top p") / 100]
 
 
 def compare_exact(a):
     measure = {"cairn": our_distance, "llama.cpp": peer_distance}
-    print("| exact by | program | weights | perplexity | ln(perplexity / exact) | KL mean | median | 99 % | max | same first choice |")
+    print("| exact by | program | weights | perplexity | beside the exact one, % | KL mean | median | 99 % | max | same first choice |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(dir=a.scratch) as folder:
         for exact in measure:
             base = os.path.join(folder, "base")
-            write_base(a, exact, base)
+            exact_perplexity = write_base(a, exact, base)
+            print(f"| {exact} | {exact} | float32 | {exact_perplexity:.4f} | | | | | | |", flush=True)
             for program, distance in measure.items():
                 for model, flags in ((a.exact, FLOAT_KV[program]), (a.model, [])):
                     if model == a.exact and program == exact:
                         continue
-                    ppl, ratio, error, kl, kl_error, median, p99, largest, top = distance(a, model, base, flags)
-                    print(f"| {exact} | {program} | {'float32' if model == a.exact else 'as quantised'} | {ppl:.4f} | {ratio:+.5f} ± {error:.5f} | "
-                          f"{kl:.6f} ± {kl_error:.6f} | {median:.6f} | {p99:.5f} | {largest:.4f} | {100 * top:.2f} % |", flush=True)
+                    perplexity, error, kl, kl_error, median, p99, largest, top = distance(a, model, base, flags)
+                    print(f"| {exact} | {program} | {'float32' if model == a.exact else 'as quantised'} | {perplexity:.4f} | "
+                          f"{100 * (perplexity / exact_perplexity - 1):+.3f} ± {100 * error:.3f} | {kl:.6f} ± {kl_error:.6f} | {median:.6f} | "
+                          f"{p99:.5f} | {largest:.4f} | {100 * top:.2f} % |", flush=True)
 
 
 def main():
