@@ -37,12 +37,12 @@ void EngineCore::EndWaiting() {
       ++i;
       continue;
     }
+    // Made first: a throw between here and Finish would leave one too many in queue_length.
+    Status error = cancelled ? Status() : DeadlineExceeded();
     SequencePtr taken = std::move(waiting_[i]);
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (cancelled)
-      Finish(std::move(taken), FinishReason::kCancelled, Status());
-    else
-      Finish(std::move(taken), FinishReason::kError, DeadlineExceeded());
+    Finish(std::move(taken), cancelled ? FinishReason::kCancelled : FinishReason::kError,
+           std::move(error));
   }
 }
 
@@ -101,7 +101,7 @@ void EngineCore::AdmitWaiting() {
     SequencePtr taken = std::move(waiting_[*next]);
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(*next));
     if (!started.ok()) {  // alone, and still no room
-      Finish(std::move(taken), FinishReason::kError, started);
+      Finish(std::move(taken), FinishReason::kError, std::move(started));
       continue;
     }
     prefilling += taken->prefilling();

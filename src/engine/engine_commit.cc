@@ -108,8 +108,10 @@ void EngineCore::Finish(SequencePtr s, FinishReason reason, Status error) {
   if (reason == FinishReason::kCancelled) ++stats_.cancelled;
   admission_waits_ = false;
   Sequence& ended = *s;
-  if (reason == FinishReason::kError && LogEnabled(LogLevel::kWarning))
-    LogAbout(ended, LogLevel::kWarning, "[engine] ended", {{"error", error.message()}});
+  const bool late = error.code() == StatusCode::kDeadlineExceeded;  // as was asked for
+  const LogLevel level = late ? LogLevel::kDebug : LogLevel::kWarning;
+  if (reason == FinishReason::kError && LogEnabled(level))
+    LogAbout(ended, level, "[engine] ended", {{"error", error.message()}});
   EndEvent end = s->MakeEnd(reason, std::move(error));
   if (waits) {
     s->closing_until =

@@ -135,9 +135,10 @@ void EngineCore::EndAll(const Status& error) {
   const FinishReason reason = error.ok() ? FinishReason::kCancelled : FinishReason::kError;
   while (!active_.empty()) Finish(TakeActive(*active_.back()), reason, error);
   while (!waiting_.empty()) {
+    Status copy = error;
     SequencePtr s = std::move(waiting_.front());
     waiting_.pop_front();
-    Finish(std::move(s), reason, error);
+    Finish(std::move(s), reason, std::move(copy));
   }
   for (SequencePtr& s : closing_) s->closing_until = Now();
   EndClosing();

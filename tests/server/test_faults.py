@@ -1,4 +1,5 @@
-"""Faults: what the client saw, what the server did. The last test prints the table; CAIRN_FAULT_TABLE=FILE writes it too."""
+"""Faults: what the client saw, what the server did. At the end the table of all is printed; CAIRN_FAULT_TABLE=FILE
+writes it as docs/faults.md."""
 import http.client
 import json
 import os
@@ -15,10 +16,21 @@ COMPLETIONS = "/v1/completions"
 LONG = {"prompt": "A long walk", "max_tokens": 3500, "ignore_eos": True, "stream": True}
 SHORT = {"prompt": "A short walk", "max_tokens": 4, "ignore_eos": True}
 TABLE = []
+PAGE = """# Faults
+
+What a client sees and what the server does, made and checked by `tests/server/test_faults.py` (part of `ctest -R server`). This page is its output:
+
+    CAIRN_FAULT_TABLE=docs/faults.md python3 tests/server/run.py --bin build/release/bin/cairn test_faults
+
+"""
 
 
 def row(fault, client, server):
     TABLE.append((fault, client, server))
+
+
+def brief(error):
+    return f"`{error['type']}`, code `{error['code']}`"
 
 
 def last_error(stream):
@@ -41,7 +53,7 @@ class Faults(unittest.TestCase):
             want = server.complete("The same prompt", ignore_eos=True).json["choices"][0]["text"]
             body = json.dumps({**LONG, "prompt": "The same prompt", "max_tokens": 40}).encode()
             whole = http_request("POST", COMPLETIONS, body)
-            for cut in [*range(0, len(whole), 7), len(whole)]:  # while it sends
+            for cut in range(len(whole) + 1):  # while it sends
                 with server.socket() as s:
                     s.sendall(whole[:cut])
             for count in (1, 20, 200, 600, 1500, 4000):  # while it reads
@@ -60,7 +72,7 @@ class Faults(unittest.TestCase):
             begin = time.time()
             reader = server.socket(60)
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            logprobs = {**LONG, "logprobs": 5}
+            logprobs = {**LONG, "logprobs": 20}  # some 10 MB: more than the sockets hold
             reader.sendall(http_request("POST", COMPLETIONS, json.dumps(logprobs).encode()))
             half_open = [server.socket(60) for _ in range(20)]
             loris = [server.socket(60) for _ in range(20)]
@@ -77,16 +89,22 @@ class Faults(unittest.TestCase):
                     except OSError:
                         gone.add(s)
                 time.sleep(1)
-            for s in loris:
-                if s not in gone:
-                    read_to_end(s, 10)
-            self.assertTrue(server.wait_idle(60))  # the slow reader's answer is made, or it counts as gone
+            ends = [read_to_end(s, 10) for s in loris if s not in gone]
+            self.assertLessEqual({end.split(b"\r\n")[0] for end in ends}, {b"", b"HTTP/1.1 408 Request Timeout"})
+            self.assertEqual([read_to_end(s, 10) for s in half_open], [b""] * len(half_open))
+            gone = 'cairn_requests_total{code="499",route="/v1/completions"}'
+            self.assertTrue(server.wait_for(lambda: server.metrics().get(gone) == 1, 150))
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+            got = read_to_end(reader, 60)
+            self.assertTrue(got.startswith(b"HTTP/1.1 200"))
+            self.assertNotIn(b"[DONE]", got)
             for s in (reader, *half_open, *loris):
                 s.close()
             self.healthy(server)
-        row("slow reader (takes no byte for 30 s)", "connection closed", "never waits for it; its answer is buffered up to max tokens, its output up to 256 KiB")
-        row("slow-loris (a byte a second)", "connection closed after 30 s", "serves others meanwhile")
-        row("half-open connections", "closed after 75 s idle", "serves others meanwhile")
+        row("slow reader (takes no byte for 30 s)", "the bytes that fitted, then the connection closed",
+            "never waits for it: its answer is buffered up to max tokens, its output up to 256 KiB; others are served")
+        row("slow-loris (a byte a second)", "408 or closed after 30 s", "serves others meanwhile")
+        row("half-open connection (no byte)", "closed after 30 s (75 s between two requests)", "serves others meanwhile")
 
     def test_queue_full(self):
         with Server("--decode-concurrency", "1", "--queue-limit", "2") as server:
@@ -101,17 +119,23 @@ class Faults(unittest.TestCase):
         row("queue full", f"429, Retry-After {refused.headers['retry-after']}", "runs what it took")
 
     def test_request_deadline(self):
-        with Server("--request-timeout", "1") as server:
+        with Server("--request-timeout", "1", "--decode-concurrency", "1") as server:
             begin = time.time()
             stream = Stream(server, COMPLETIONS, {**LONG, "max_tokens": 4000})
+            stream.wait_text()
+            queued = server.post(COMPLETIONS, {**LONG, "stream": False, "max_tokens": 4000})
             error = last_error(stream)
-            took = time.time() - begin
+            self.assertLess(time.time() - begin, 15)
             stream.close()
             if error:  # a fast machine may be done before
                 self.assertEqual(error["type"], "timeout_error")
-            self.assertLess(took, 15)
-            self.healthy(server)
-        row("request deadline over", "mid-stream: data: {\"error\": timeout_error}, then close; else 503", "frees the slot, keeps what was computed")
+                self.assertEqual((queued.status, queued.error["type"]), (503, "timeout_error"))
+                row("request deadline over", f"whole reply: {queued.status}, {brief(queued.error)}; stream: the same as its last event, then close",
+                    "ends running and waiting ones, frees the slot, keeps what was computed")
+            # The deadline may hit a short request too, on a busy machine.
+            self.assertTrue(server.wait_for(lambda: server.post(COMPLETIONS, SHORT).status == 200, 60))
+            self.assertTrue(server.wait_idle())
+            self.assertEqual(server.metrics()['cairn_memory_bytes{kind="live"}'], 0)
 
     def test_sigterm_drains(self):
         with Server("--drain-seconds", "60") as server:
@@ -124,8 +148,22 @@ class Faults(unittest.TestCase):
             stream.read_all()
             self.assertTrue(stream.done)
             stream.close()
-            self.assertEqual(server.wait(), 0)
-        row("SIGTERM", "running: the whole answer; new: connection refused", "drains, exit 0")
+            status = server.wait()
+            self.assertEqual(status, 0)
+        row("SIGTERM", "running: the whole answer; new: connection refused", f"drains, exit {status}")
+
+    def test_sigterm_and_the_drain_time_is_over(self):
+        with Server("--drain-seconds", "0.2") as server:
+            stream = Stream(server, COMPLETIONS, LONG)
+            stream.wait_text()
+            begin = time.time()
+            server.process.send_signal(signal.SIGTERM)
+            error = last_error(stream)
+            stream.close()
+            status = server.wait()
+            self.assertLess(time.time() - begin, 15)
+            self.assertEqual((status, error["type"]), (0, "unavailable_error"))
+        row("SIGTERM, and the drain time is over", f"the answer so far, then {brief(error)}", f"cancels what runs, exit {status}")
 
     def test_sigint_twice(self):
         with Server("--drain-seconds", "60") as server:
@@ -214,6 +252,8 @@ class Faults(unittest.TestCase):
             self.assertIsNone(server.process.poll())
             self.assertEqual(hung, [])
             self.healthy(server)
+        row("no more memory from the system, nine clients at once", "an answer, an error or a closed connection; nobody hangs",
+            "goes on, nothing is left over")
 
     def test_an_engine_exception(self):
         with Server(env={"CAIRN_TEST_FAULT": "step:30"}) as server:
@@ -222,8 +262,13 @@ class Faults(unittest.TestCase):
             stream.close()
             self.assertEqual(error["type"], "server_error")
             self.assertEqual(server.metrics()["cairn_engine_faults_total"], 1)
+            self.assertIn("ended by a failed step request=" + stream.headers["x-request-id"], server.text())
             self.healthy(server)
-        row("exception in a step of the engine", "mid-stream: data: {\"error\": server_error}, then close; else 500", "ends what ran, /health 200, serves on; the fault is counted and logged")
+        with Server(env={"CAIRN_TEST_FAULT": "step:30"}) as server:
+            reply = server.post(COMPLETIONS, {**LONG, "stream": False})
+            self.assertEqual((reply.status, reply.error["type"]), (500, "server_error"))
+        row("exception in a step of the engine", f"stream: {brief(error)} as its last event, then close; whole reply: {reply.status}",
+            "ends what ran, /health 200, serves on; the fault is counted and logged with the request's id")
 
     def test_an_engine_that_cannot_go_on(self):
         with Server(env={"CAIRN_TEST_FAULT": "fatal:30"}) as server:
@@ -245,7 +290,7 @@ class Faults(unittest.TestCase):
         path = os.environ.get("CAIRN_FAULT_TABLE")
         if path:
             with open(path, "w", encoding="utf-8") as f:
-                f.write("\n".join(lines) + "\n")
+                f.write(PAGE + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include <new>
 #include <random>
 
+#include "base/log.h"
 #include "sim/simulation.h"
 
 namespace {
@@ -64,6 +65,7 @@ void SayHowOnAbort(int) {
 // False: something went wrong, and it is said what and how to see it again.
 bool RunSeed(uint64_t seed, SimCoverage& coverage) {
   seed_now = seed;
+  SetLogLevel(LogLevel::kOff);
   std::signal(SIGABRT, SayHowOnAbort);
   const std::string problem = Simulate(seed, SimPlant::kNone, &ArmHeapToFail, coverage);
   if (problem.empty()) return true;
@@ -123,6 +125,9 @@ TEST(EngineSim, AnyAllocationMayFailAndTheEngineGoesOn) {
         std::vector<Token> prompt(first.begin(), first.begin() + static_cast<ptrdiff_t>(shared));
         streams.push_back(d.Submit(MakeRequest(Join(prompt, RandomTokens(shared, 40)), 2)));
       }
+      Request late = MakeRequest(RandomTokens(2, 20), 2);
+      late.deadline_ms = 1e-6;
+      streams.push_back(d.Submit(late));
       failed = false;
       allocations_to_go = ++allocation;
       for (int step = 0; step < 60 && d.stats().in_engine > 0; ++step) {
@@ -136,6 +141,8 @@ TEST(EngineSim, AnyAllocationMayFailAndTheEngineGoesOn) {
       allocations_to_go = 0;
       d.core().CheckInvariants();
       ASSERT_EQ(d.stats().in_engine, 0) << allocation;
+      ASSERT_EQ(d.stats().queue_length, 0) << allocation;
+      ASSERT_EQ(d.stats().slots_busy, 0) << allocation;
       d.Run(first);
     }
     EXPECT_GT(allocation, 50);
