@@ -78,9 +78,10 @@ Report Describe(const ModelFile& file, const ModelFacts& f, const InspectFlags& 
   r.Add("tied_embedding", f.tied_embedding, "tied embedding", f.tied_embedding ? "yes" : "no");
   const auto tokenizer = file.FindString("tokenizer.ggml.model");
   r.Add("tokenizer",
-        file.text() != nullptr         ? "tokenizer.json"
-        : tokenizer.ok() && *tokenizer ? std::string(**tokenizer)
-                                       : "none",
+        file.text() != nullptr && !file.text()->tiktoken_model.empty() ? "tiktoken.model"
+        : file.text() != nullptr                                       ? "tokenizer.json"
+        : tokenizer.ok() && *tokenizer                                 ? std::string(**tokenizer)
+                                                                       : "none",
         "tokenizer");
   const auto pre = file.FindString("tokenizer.ggml.pre");
   r.Add("pre_tokenizer", std::string(pre.ok() && *pre ? **pre : "none"), "pre-tokenizer");

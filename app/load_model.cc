@@ -52,8 +52,11 @@ Result<std::string> TemplateSource(const ModelFile& file, const std::string& fla
 }
 
 Result<Tokenizer> MakeTokenizer(const ModelFile& file) {
-  if (const HuggingFaceText* text = file.text(); text != nullptr)
-    return Tokenizer::FromJson(text->tokenizer_json, text->tokenizer_config_json);
+  if (const HuggingFaceText* text = file.text(); text != nullptr) {
+    return text->tokenizer_json.empty()
+               ? Tokenizer::FromRanks(text->tiktoken_model, text->tokenizer_config_json)
+               : Tokenizer::FromJson(text->tokenizer_json, text->tokenizer_config_json);
+  }
   ASSIGN_OR_RETURN(const TokenizerSpec spec, ReadTokenizerSpec(file));
   return Tokenizer::Create(spec);
 }

@@ -37,6 +37,7 @@ struct TensorInfo {
 // What a Hugging Face directory says of text; a GGUF file has tokenizer.* keys instead.
 struct HuggingFaceText {
   std::string tokenizer_json;
+  std::string tiktoken_model;         // read if there is no tokenizer.json
   std::string tokenizer_config_json;  // empty: none
   std::string chat_template;          // empty: none
   std::vector<int64_t> end_tokens;    // eos_token_id of generation_config.json and config.json

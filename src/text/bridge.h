@@ -48,6 +48,9 @@ void cairn_bridge_init();
 void cairn_buffer_free(CairnBuffer buffer);
 int32_t cairn_tokenizer_from_spec(const CairnSpec* spec, CairnTokenizer** handle, CairnBuffer* out);
 int32_t cairn_tokenizer_from_json(CairnSlice json, CairnTokenizer** handle, CairnBuffer* out);
+// ranks: a tiktoken.model; config: the tokenizer_config.json beside it.
+int32_t cairn_tokenizer_from_ranks(CairnSlice ranks, CairnSlice config, CairnTokenizer** handle,
+                                   CairnBuffer* out);
 void cairn_tokenizer_free(CairnTokenizer* handle);
 int32_t cairn_tokenizer_part(const CairnTokenizer* handle, int32_t part, CairnBuffer* out);
 // out: the text of config[name] (a string, or an object with "content"); empty if there is none.

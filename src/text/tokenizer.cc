@@ -146,23 +146,46 @@ Result<Tokenizer> Tokenizer::FromJson(std::string_view tokenizer_json,
   Tokenizer made;
   auto handle = std::make_shared<Handle>();
   bridge::Reply reply;
-  int32_t code = bridge::cairn_tokenizer_from_json(bridge::SliceOf(tokenizer_json),
-                                                   &handle->tokenizer, reply.out());
+  const int32_t code = bridge::cairn_tokenizer_from_json(bridge::SliceOf(tokenizer_json),
+                                                         &handle->tokenizer, reply.out());
   RETURN_IF_ERROR(reply.ToStatus(code, "tokenizer"));
   made.handle_ = std::move(handle);
   RETURN_IF_ERROR(made.LoadTables());
-  if (!config_json.empty()) {
-    for (auto [name, slot] : {std::pair("bos_token", &made.bos_), {"eos_token", &made.eos_}}) {
-      bridge::Reply text;
-      code = bridge::cairn_config_token(bridge::SliceOf(config_json), bridge::SliceOf(name),
-                                        text.out());
-      RETURN_IF_ERROR(text.ToStatus(code, "tokenizer"));
-      *slot = made.FindAdded(text.text());
-    }
-  }
+  RETURN_IF_ERROR(made.NameTokens(config_json));
   if (!made.bos_ && !made.prefix_.empty()) made.bos_ = made.prefix_.front();
   made.FindEndOfGeneration({made.eos_});
   return made;
+}
+
+Result<Tokenizer> Tokenizer::FromRanks(std::string_view ranks, std::string_view config_json) {
+  if (!IsValidUtf8(ranks) || !IsValidUtf8(config_json)) {
+    return DataLoss("[tokenizer] tiktoken.model is not valid UTF-8");
+  }
+  bridge::cairn_bridge_init();
+  Tokenizer made;
+  auto handle = std::make_shared<Handle>();
+  bridge::Reply reply;
+  const int32_t code = bridge::cairn_tokenizer_from_ranks(
+      bridge::SliceOf(ranks), bridge::SliceOf(config_json), &handle->tokenizer, reply.out());
+  RETURN_IF_ERROR(reply.ToStatus(code, "tokenizer"));
+  made.handle_ = std::move(handle);
+  RETURN_IF_ERROR(made.LoadTables());
+  RETURN_IF_ERROR(made.NameTokens(config_json));
+  made.FindEndOfGeneration({made.eos_});
+  return made;
+}
+
+// The bos and eos tokens that a tokenizer_config.json names; an empty text names none.
+Status Tokenizer::NameTokens(std::string_view config_json) {
+  if (config_json.empty()) return Status();
+  for (auto [name, slot] : {std::pair("bos_token", &bos_), {"eos_token", &eos_}}) {
+    bridge::Reply text;
+    const int32_t code =
+        bridge::cairn_config_token(bridge::SliceOf(config_json), bridge::SliceOf(name), text.out());
+    RETURN_IF_ERROR(text.ToStatus(code, "tokenizer"));
+    *slot = FindAdded(text.text());
+  }
+  return Status();
 }
 
 Status Tokenizer::LoadTables() {

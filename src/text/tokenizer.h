@@ -1,5 +1,5 @@
-// Text to token ids and back. The vocabulary comes from GGUF metadata (TokenizerSpec) or from a
-// Hugging Face tokenizer.json; both give the ids that tokenizer.json would.
+// Text to token ids and back. The vocabulary comes from GGUF metadata (TokenizerSpec), from a
+// Hugging Face tokenizer.json or a tiktoken.model; all give the ids that tokenizer.json would.
 // Owns: the vocabulary. Threads: all const methods may be called from many threads at once.
 #pragma once
 
@@ -65,6 +65,10 @@ class Tokenizer {
   static Result<Tokenizer> FromJson(std::string_view tokenizer_json,
                                     std::string_view config_json = {});
 
+  // ranks: the text of a tiktoken.model, which Kimi models have instead of a tokenizer.json.
+  // kUnsupported if the config names another tokenizer class than theirs.
+  static Result<Tokenizer> FromRanks(std::string_view ranks, std::string_view config_json);
+
   // Errors: kInvalidArgument if text is not valid UTF-8. User-defined tokens (<think>, runs of
   // spaces) are matched with either setting of parse_special, as Hugging Face and llama.cpp do.
   Result<std::vector<Token>> Encode(std::string_view text, EncodeOptions options = {}) const;
@@ -94,6 +98,7 @@ class Tokenizer {
 
   Tokenizer() = default;
   Status LoadTables();
+  Status NameTokens(std::string_view config_json);
   void FindEndOfGeneration(std::initializer_list<std::optional<Token>> named);
 
   std::shared_ptr<const Handle> handle_;

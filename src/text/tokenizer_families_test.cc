@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -75,6 +77,55 @@ TEST(TokenizerFamilies, TokenizerJsonCutsTextAsHuggingFaceDoes) {
   }
 }
 
+std::string Base64(std::string_view bytes) {
+  static constexpr char kDigits[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k) {
+      bits = bits << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
+    }
+    for (size_t k = 0; k < 4; ++k) {
+      out += i + k <= bytes.size() ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
+    }
+  }
+  return out;
+}
+
+// Kimi's directories: ranks in tiktoken.model, the added tokens in tokenizer_config.json.
+TEST(TokenizerFamilies, RanksOfATiktokenModelAreAVocabulary) {
+  const TokenizerSpec spec = ReadSpec("families.spec");
+  const Tokenizer whole = Tokenizer::Create(spec).value();
+  std::string ranks, added;
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    const std::string number = std::to_string(id);
+    if (spec.types[id] == TokenType::kNormal) {
+      ranks += Base64(whole.TokenBytes(static_cast<Token>(id))) + " " + number + "\n";
+    } else {
+      added += (added.empty() ? "\"" : ",\"") + number + R"(":{"content":")" + spec.tokens[id] +
+               R"(","special":)" + (spec.types[id] == TokenType::kControl ? "true}" : "false}");
+    }
+  }
+  const std::string config = R"({"tokenizer_class":"TikTokenTokenizer","eos_token":"<|im_end|>",)"
+                             R"("added_tokens_decoder":{)" +
+                             added + "}}";
+  const Tokenizer tokenizer = Tokenizer::FromRanks(ranks, config).value();
+  ExpectCases(tokenizer, "tiktoken.model", ReadCases().at("kimi-k2 ranks"));
+  EXPECT_EQ(tokenizer.eos_text(), "<|im_end|>");
+  EXPECT_EQ(tokenizer.vocab_size(), 800 + 256);
+  EXPECT_EQ(tokenizer.TokenBytes(1055), "<|reserved_token_1055|>");
+  EXPECT_FALSE(tokenizer.IsSpecial(tokenizer.FindAdded("<think>").value()));
+
+  EXPECT_EQ(Tokenizer::FromRanks(ranks, R"({"tokenizer_class":"Other"})").status().code(),
+            StatusCode::kUnsupported);
+  for (const char* broken : {"", "IQ== 1\n", "IQ==\n", "I?== 0\n", " 0\n", "IQ== 0\nIg== 2\n"}) {
+    EXPECT_FALSE(Tokenizer::FromRanks(broken, R"({"tokenizer_class":"TikTokenTokenizer"})").ok() &&
+                 *broken != '\0')
+        << broken;
+  }
+}
+
 // A split that removes what its pattern does not match: GPT-4o's tokenizer.json is laid out so.
 TEST(TokenizerFamilies, ASplitMayLeaveOutWhatItDoesNotMatch) {
   const std::string frame = ReadFileOrDie(TestDataPath("families.tokenizer.json"));
@@ -86,6 +137,17 @@ TEST(TokenizerFamilies, ASplitMayLeaveOutWhatItDoesNotMatch) {
   json = Replaced(json, "\"@ignore_merges@\"", "false");
   const Tokenizer tokenizer = Tokenizer::FromJson(json).value();
   EXPECT_EQ(tokenizer.Decode(tokenizer.Encode("ab 12cd!E f").value(), false), "abcdf");
+}
+
+TEST(TokenizerFamilies, WhatADecoderWouldDoToTextIsKnownOrRefused) {
+  std::string json = ReadFileOrDie(TestDataPath("llama-bpe.tokenizer.json"));
+  const size_t begin = json.find("{\"type\":\"ByteLevel\"", json.find("\"decoder\":"));
+  json.replace(begin, json.find('}', begin) + 1 - begin,
+               R"({"type":"WordPiece","prefix":"##",)"
+               R"("cleanup":true})");
+  const Status status = Tokenizer::FromJson(json).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_NE(status.message().find("decoder WordPiece"), std::string::npos) << status.message();
 }
 
 // The names that mean one of the others.

@@ -49,7 +49,7 @@ class HfShards {
   std::map<std::string_view, size_t> shard_of_;
 };
 
-// tokenizer.json (required), tokenizer_config.json, chat_template.jinja, generation_config.json.
+// tokenizer.json or tiktoken.model, tokenizer_config.json, chat_template.jinja, generation_config.json.
 // `config` is config.json: ids of end tokens may stand there alone.
 Result<HuggingFaceText> ReadHfText(const std::string& directory, const JsonValue& config);
 

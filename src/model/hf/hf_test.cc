@@ -410,6 +410,10 @@ TEST(HfDirectory, ReadsWhatTheTextSideNeeds) {
   EXPECT_EQ((*OpenModelFile(temp.path()))->text()->chat_template, "D");
   WriteAll(temp.path() + "/chat_template.jinja", "J");
   EXPECT_EQ((*OpenModelFile(temp.path()))->text()->chat_template, "J");
+  WriteAll(temp.path() + "/tiktoken.model", "IQ== 0\n");
+  EXPECT_EQ((*OpenModelFile(temp.path()))->text()->tiktoken_model, "");
+  fs::remove(temp.path() + "/tokenizer.json");
+  EXPECT_EQ((*OpenModelFile(temp.path()))->text()->tiktoken_model, "IQ== 0\n");
 }
 
 TEST(HfDirectory, KeysThatTheModelsCodeAssumesMayBeLeftOut) {

@@ -101,6 +101,10 @@ Result<HuggingFaceText> ReadHfText(const std::string& directory, const JsonValue
   ASSIGN_OR_RETURN(text.tokenizer_json,
                    ReadOptional(directory + "/tokenizer.json", kTokenizerBytesMax));
   if (text.tokenizer_json.empty()) {
+    ASSIGN_OR_RETURN(text.tiktoken_model,
+                     ReadOptional(directory + "/tiktoken.model", kTokenizerBytesMax));
+  }
+  if (text.tokenizer_json.empty() && text.tiktoken_model.empty()) {
     std::error_code ec;
     const bool model = std::filesystem::exists(directory + "/tokenizer.model", ec);
     return NotFound("[hf] directory '" + directory + "': tokenizer.json is missing" +

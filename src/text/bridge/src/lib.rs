@@ -6,6 +6,7 @@ mod byte_table;
 mod guard;
 mod messages;
 mod python;
+mod ranks;
 mod split;
 mod spm;
 mod strings;
@@ -193,6 +194,21 @@ pub unsafe extern "C" fn cairn_tokenizer_from_json(
 ) -> i32 {
     guard(out, || {
         let made = tokenizer::Tokenizer::from_json(json.text()?)?;
+        *handle = Box::into_raw(Box::new(made));
+        Ok(Vec::new())
+    })
+}
+
+/// ranks: a tiktoken.model; config: its tokenizer_config.json. SAFETY: as above.
+#[no_mangle]
+pub unsafe extern "C" fn cairn_tokenizer_from_ranks(
+    ranks: Slice,
+    config: Slice,
+    handle: *mut *mut tokenizer::Tokenizer,
+    out: *mut Buffer,
+) -> i32 {
+    guard(out, || {
+        let made = ranks::tokenizer(ranks.text()?, config.text()?)?;
         *handle = Box::into_raw(Box::new(made));
         Ok(Vec::new())
     })

@@ -17,11 +17,12 @@ use tokenizers::{
 use unicode_normalization_alignments::{is_nfc, UnicodeNormalization}; // the tables that Hugging Face normalises by
 
 const SPACE_MARK: &str = "\u{2581}"; // SentencePiece's visible space
-const UNKNOWN: i32 = 2; // token types of GGUF
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
+pub const NORMAL: i32 = 1; // token types of GGUF
+const UNKNOWN: i32 = 2;
+pub const CONTROL: i32 = 3;
+pub const USER_DEFINED: i32 = 4;
 const BYTE: i32 = 6;
-const TOKEN_COUNT_MAX: usize = 1 << 22;
+pub const TOKEN_COUNT_MAX: usize = 1 << 22;
 
 enum Cutting {
     Linear {
@@ -176,7 +177,9 @@ impl Tokenizer {
         let byte_chars = ByteChars::new();
         // The parts as JSON again: their fields are private, their JSON is a published format.
         let part = |value: serde_json::Result<Value>| value.map_err(input("tokenizer.json"));
-        let decoder = part(serde_json::to_value(loaded.get_decoder()))?.to_string();
+        let decoder = part(serde_json::to_value(loaded.get_decoder()))?;
+        let strips_space = decoder_strips_space(&decoder)?;
+        let decoder = decoder.to_string();
         let normalizer = part(serde_json::to_value(loaded.get_normalizer()))?;
         let pre_tokenizer = part(serde_json::to_value(loaded.get_pre_tokenizer()))?;
         let table = json_table(&loaded, bpe, &byte_chars, decoder.contains("\"ByteLevel\""))?;
@@ -201,7 +204,7 @@ impl Tokenizer {
         made.added_without_special = added.clone();
         made.added_without_special.set_encode_special_tokens(true);
         made.added = added;
-        made.strip_leading_space = decoder.contains("\"Strip\"");
+        made.strip_leading_space = strips_space;
         (made.prefix, made.suffix) = json_affixes(&loaded)?;
         Ok(made)
     }
@@ -320,7 +323,7 @@ fn vocabulary(tokens: &[&str]) -> Outcome<AHashMap<String, u32>> {
 
 /// The merges of a vocabulary ordered by rank, as tiktoken's: two tokens join if they spell a token, the one of lowest rank first.
 fn merges_by_rank(vocab: &AHashMap<String, u32>, tokens: &[&str], types: &[i32]) -> Vec<(String, String)> {
-    let is_plain = |id: u32| types.get(id as usize).is_none_or(|&kind| kind == 1);
+    let is_plain = |id: u32| types.get(id as usize).is_none_or(|&kind| kind == NORMAL);
     let find = |part: &str| vocab.get(part).copied().filter(|&id| is_plain(id));
     let mut pairs = Vec::new();
     for (_, &token) in tokens.iter().enumerate().filter(|&(id, _)| is_plain(id as u32)) {
@@ -378,6 +381,29 @@ fn added_tokens(tokens: &[&str], types: &[i32]) -> Vec<AddedToken> {
         .filter(|(token, &kind)| !token.is_empty() && matches!(kind, CONTROL | UNKNOWN | USER_DEFINED))
         .map(|(&token, &kind)| AddedToken::from(token, kind != USER_DEFINED).normalized(false))
         .collect()
+}
+
+/// Whether a decoded text loses the space that encoding put before it. Decoders that do something else to text are refused.
+fn decoder_strips_space(decoder: &Value) -> Outcome<bool> {
+    let parts = match decoder["type"].as_str() {
+        Some("Sequence") => decoder["decoders"].as_array().map_or(&[][..], Vec::as_slice),
+        Some(_) => std::slice::from_ref(decoder),
+        None => &[],
+    };
+    let mut strips = false;
+    for part in parts {
+        match part["type"].as_str().unwrap_or_default() {
+            "ByteLevel" | "Replace" | "ByteFallback" | "Fuse" => {}
+            "Strip" => strips = true,
+            "Metaspace" => strips |= part["prepend_scheme"] != "never",
+            other => {
+                return Err(Fault::Unsupported(format!(
+                    "tokenizer.json has decoder {other}; known are ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip"
+                )))
+            }
+        }
+    }
+    Ok(strips)
 }
 
 fn json_text_form(normalizer: &Value) -> Option<TextForm> {
