@@ -19,6 +19,7 @@ constexpr int kRows = 64;  // of one step
 constexpr int kTapsMin = 8, kTapsMax = kRows;
 constexpr size_t kTappedBytes = size_t{16} << 20;
 constexpr int kStart = 96;  // tokens before it: a restore there copies a partly filled block
+static_assert(kStart + kRows == kCheckpointBenchTokens);
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

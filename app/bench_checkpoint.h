@@ -11,6 +11,9 @@
 
 namespace cairn {
 
+// Tokens of context that the measurement needs.
+constexpr int kCheckpointBenchTokens = 160;
+
 struct CheckpointFigures {
   struct Save {
     double ms, gbps;

@@ -76,7 +76,8 @@ void AddCheckpoint(const CheckpointFigures& c, Report& r) {
 Result<int64_t> BranchTokens(const BenchFlags& flags, const ModelInfo& info) {
   const int64_t tokens = flags.branch.value_or(std::min(kBranchTokens, info.context_length - 1));
   const BenchSizes& s = flags.sizes;
-  const int64_t longest = std::max({s.depth + s.prefill, tokens, s.depth + s.decode + 17});
+  const int64_t longest = std::max<int64_t>(
+      {s.depth + s.prefill, tokens, s.depth + s.decode + 17, kCheckpointBenchTokens - 1});
   if (longest < info.context_length) return tokens;
   return InvalidArgument("[bench] " + std::to_string(longest) + " tokens, but the context is " +
                          std::to_string(info.context_length) +

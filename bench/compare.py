@@ -43,7 +43,7 @@ def run(a, command):
 
 def run_cairn(a):
     command = [a.cairn, "bench", "--model", a.model, "--threads", str(a.threads), "--prefill", str(a.prefill), "--decode", str(a.decode),
-               "--depth", str(a.depth), "--context-length", str(a.depth + a.prefill + a.decode + 64), "--batch", str(a.batch),
+               "--depth", str(a.depth), "--context-length", str(max(256, a.depth + a.prefill + a.decode + 64)), "--batch", str(a.batch),
                "--branch", "0", "--repeat", "1", "--json"]
     if a.cpu_level:
         command += ["--cpu-level", a.cpu_level]

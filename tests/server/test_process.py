@@ -56,6 +56,12 @@ class Flags(unittest.TestCase):
                     lines = [line for line in text.splitlines() if not line.startswith("[2")]  # log lines apart
                     self.assertEqual(len(lines), 1, text)
 
+    def test_bench_in_a_context_too_short_for_it(self):
+        done = subprocess.run([harness.BINARY, "bench", "--context-length", "144", "--prefill", "64", "--decode", "8", "--branch", "0"],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("the context is 144", done.stderr)
+
     def test_a_model_without_a_template(self):
         golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "data" / "qwen3" / "hf"
         with tempfile.TemporaryDirectory() as folder:

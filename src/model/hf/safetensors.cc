@@ -77,7 +77,7 @@ Status ReadOffsets(const JsonValue& value, uint64_t data_bytes, Placed* out) {
     place[i] = static_cast<uint64_t>(*offset.AsInteger());
   }
   if (place[0] > place[1] || place[1] > data_bytes) {
-    return bad("[" + std::to_string(place[0]) + ", " + std::to_string(place[1]) + "]");
+    return bad(std::string("[") + std::to_string(place[0]) + ", " + std::to_string(place[1]) + "]");
   }
   out->begin = place[0];
   out->end = place[1];
