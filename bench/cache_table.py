@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs `cairn bench cache` on the built-in traces and puts its table into docs/cache_policies.md.
 
-Usage: cache_table.py --bin build/bin/cairn [--requests 400] [--seed 1] [--csv FILE]
+Usage: cache_table.py --bin build/release/bin/cairn [--requests 400] [--seed 1] [--csv FILE]
 --csv FILE: takes the figures from FILE instead of running. Writes bench/results/cache_policies.csv and the
 text between the two marks of the page.
 """
@@ -20,7 +20,7 @@ POLICIES = ["value", "lru", "lru-type", "grid-only", "future"]
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bin", default=str(ROOT / "build" / "bin" / "cairn"))
+    parser.add_argument("--bin", default=str(ROOT / "build" / "release" / "bin" / "cairn"))
     parser.add_argument("--requests", default="400")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--csv")

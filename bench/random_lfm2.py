@@ -12,24 +12,10 @@ import argparse
 import gguf
 import numpy as np
 
+from random_gguf import copy_vocabulary
+
 VOCAB, HIDDEN, LAYERS, ATTENTION = 65536, 1024, 16, (2, 5, 8, 10, 12, 14)
 HEADS, KV_HEADS, HEAD_DIM, FFN, TAPS, CONTEXT = 16, 8, 64, 4608, 3, 128000
-
-
-def copy_vocabulary(reader, writer):
-    for field in reader.fields.values():
-        if not field.name.startswith("tokenizer."):
-            continue
-        value, kind = field.contents(), field.types[0]
-        if field.name == "tokenizer.ggml.tokens":
-            assert len(value) <= VOCAB, f"the vocabulary has {len(value)} tokens"
-            value = value + [f"<|unused_{i}|>" for i in range(len(value), VOCAB)]
-        if field.name == "tokenizer.ggml.token_type":
-            value = value + [int(gguf.TokenType.UNUSED)] * (VOCAB - len(value))
-        if kind == gguf.GGUFValueType.ARRAY:
-            writer.add_key_value(field.name, value, kind, sub_type=field.types[-1])
-        else:
-            writer.add_key_value(field.name, value, kind)
 
 
 def add_tensors(writer, rng):
@@ -69,7 +55,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     writer = gguf.GGUFWriter(args.out, "lfm2")
-    copy_vocabulary(gguf.GGUFReader(args.vocab), writer)
+    copy_vocabulary(gguf.GGUFReader(args.vocab), writer, VOCAB)
     writer.add_name("random-lfm2-350m")
     writer.add_vocab_size(VOCAB)
     writer.add_block_count(LAYERS)

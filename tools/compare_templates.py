@@ -2,7 +2,7 @@
 """Compares what cairn's chat templates render with Python's jinja2, set up by the `transformers` package, on the thirty chats of
 template_chats.py, each with and without a generation prompt. Prints one table row for each template.
 
-    compare_templates.py --bin build/r/bin/text_batch [--expressions] [TEMPLATE...]
+    compare_templates.py --bin build/release/bin/text_batch [--expressions] [TEMPLATE...]
 
 TEMPLATE is a .jinja file, a tokenizer_config.json, or a GGUF file. cairn makes some messages fit for the template (messages.rs):
 where a chat has such messages and jinja2 refuses them or prints them as Python writes a list, the rewritten chat is the measure.

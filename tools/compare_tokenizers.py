@@ -3,7 +3,7 @@
 text comes back (how many, of how many with that library: all, unless the tokenizer normalises or the vocabulary lacks bytes).
 Prints one table row for each form of each vocabulary.
 
-    compare_tokenizers.py --bin build/r/bin/text_batch [--count 5000] [--seed 1] [--only NAME] FOLDER
+    compare_tokenizers.py --bin build/release/bin/text_batch [--count 5000] [--seed 1] [--only NAME] FOLDER
 
 FOLDER holds one folder for each family: tokenizer.json, and perhaps vocab.gguf (a published file of the same vocabulary). Where there
 is no vocab.gguf the vocabulary is converted. A folder with vocab.gguf alone gets a tokenizer.json by the published pre-tokenizer of

@@ -1,4 +1,4 @@
-"""Talks to build/bin/text_batch: records of byte fields in, one record out for each."""
+"""Talks to build/release/bin/text_batch: records of byte fields in, one record out for each."""
 import struct
 import subprocess
 
