@@ -267,6 +267,9 @@ TEST(ChatTemplate, MessagesAreAdaptedToTheTemplate) {
       "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | "
       "tojson }}"
       "{% endfor %}{% endfor %}";
+  const std::string strings =
+      "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments "
+      "}}{% endfor %}{% endfor %}";
   const std::string reasoning = "{% for m in messages %}{{ m.reasoning_content }}{% endfor %}";
   const struct {
     std::string source, messages, want;
@@ -288,6 +291,22 @@ TEST(ChatTemplate, MessagesAreAdaptedToTheTemplate) {
       {capable,
        R"([{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":{"k":  1}}}]}])",
        "assistant:{\"k\": 1}"},
+      {strings,
+       R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"k":1}}}]}])",
+       R"(f{"k":1})"},
+      {strings,
+       R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"k\":  1}"}}]}])",
+       R"(f{"k":  1})"},
+      // No arguments, however they are left out.
+      {strings, R"([{"role":"assistant","tool_calls":[{"function":{"name":"f"}}]}])", "f{}"},
+      {plain, R"([{"role":"assistant","tool_calls":[{"function":{"name":"f"}}]}])", "[assistant:]"},
+      {capable, R"([{"role":"assistant","tool_calls":[{"function":{"name":"f"}}]}])",
+       "assistant:{}"},
+      {capable,
+       R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":null}}]}])",
+       "assistant:{}"},
+      {capable, R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":""}}]}])",
+       "assistant:{}"},
       {reasoning, R"([{"role":"assistant","content":"","reasoning":"why"}])", "why"},
       {reasoning, R"([{"role":"assistant","content":"","reasoning":"a","reasoning_content":"b"}])",
        "b"},

@@ -9,6 +9,7 @@ pub struct Ability {
     content_parts: bool,    // content may be a list of parts
     content_string: bool,   // content may be a string
     argument_strings: bool, // a tool call's arguments may be a string, and reach the prompt unchanged
+    argument_objects: bool, // a tool call's arguments may be an object, and do not come out as Python
     developer_role: bool,
     null_content: bool, // an assistant message with tool calls may have content null
 }
@@ -27,6 +28,7 @@ pub fn probe(render: impl Fn(&Value) -> Option<String>) -> Ability {
     // A template that prints the list as Python would shows the key, and not only the text.
     let content_parts = parts.is_some_and(|p| p.contains(NEEDLE) && !p.contains("'type'") && !p.contains("\"type\""));
     let developer = json!([{"role": "developer", "content": NEEDLE}, user]);
+    let objects = render(&call(json!(""), json!({"k": NEEDLE})));
     let null_content = render(&call(Value::Null, json!({"k": NEEDLE})))
         .is_some_and(|p| p.contains(NEEDLE) && !p.contains("None") && !p.contains("none") && !p.contains("null"));
     Ability {
@@ -36,6 +38,7 @@ pub fn probe(render: impl Fn(&Value) -> Option<String>) -> Ability {
             &call(json!(""), json!("{\"k\":  \"Qz7needle\"}")),
             "{\"k\":  \"Qz7needle\"}",
         ),
+        argument_objects: objects.is_some_and(|p| p.contains(NEEDLE) && !p.contains("{'k'")),
         developer_role: shows(&developer, NEEDLE),
         null_content,
     }
@@ -67,9 +70,6 @@ fn adapt_one(message: &mut Map<String, Value>, ability: &Ability) {
         message.shift_remove("tool_calls");
     }
     adapt_content(message, ability);
-    if ability.argument_strings {
-        return;
-    }
     for call in message
         .get_mut("tool_calls")
         .and_then(Value::as_array_mut)
@@ -81,16 +81,33 @@ fn adapt_one(message: &mut Map<String, Value>, ability: &Ability) {
         } else {
             call
         };
-        let parsed = holder
-            .get("arguments")
-            .and_then(Value::as_str)
-            .map(|text| match text.trim() {
-                "" => Some(json!({})),
-                text => serde_json::from_str::<Value>(text).ok().filter(Value::is_object),
-            });
-        if let Some(Some(parsed)) = parsed {
-            holder["arguments"] = parsed;
+        if let Some(holder) = holder.as_object_mut() {
+            adapt_arguments(holder, ability);
         }
+    }
+}
+
+/// No arguments are an empty object; a string is parsed and an object written out where the template needs the other one.
+fn adapt_arguments(call: &mut Map<String, Value>, ability: &Ability) {
+    let blank = match call.get("arguments") {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.trim().is_empty(),
+        _ => false,
+    };
+    if blank {
+        call.insert("arguments".into(), json!({}));
+    }
+    let adapted = match &call["arguments"] {
+        Value::String(text) if !ability.argument_strings => {
+            serde_json::from_str::<Value>(text).ok().filter(Value::is_object)
+        }
+        object @ Value::Object(_) if ability.argument_strings && !ability.argument_objects => {
+            Some(json!(object.to_string()))
+        }
+        _ => None,
+    };
+    if let Some(adapted) = adapted {
+        call.insert("arguments".into(), adapted);
     }
 }
 
