@@ -6,6 +6,8 @@
 #include <cmath>
 #include <utility>
 
+#include "text/utf8.h"
+
 namespace cairn {
 namespace {
 
@@ -47,6 +49,18 @@ Json ContentLogprobs(std::span<const TokenEntry> entries) {
   return content;
 }
 
+// A token as a key. Parts of characters get OpenAI's form: as U+FFFD they would all be one key.
+std::string KeyOf(const std::string& bytes) {
+  if (IsValidUtf8(bytes)) return bytes;
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string key = "bytes:";
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    key += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return key;
+}
+
 // The arrays of the legacy completions route. Offsets count characters of the text, as OpenAI's do.
 Json LegacyLogprobs(std::span<const TokenEntry> entries, int top_count, int64_t text_offset) {
   Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(),
@@ -55,7 +69,8 @@ Json LegacyLogprobs(std::span<const TokenEntry> entries, int top_count, int64_t 
     tokens.push_back(e.bytes);
     logprobs.push_back(e.logprob ? Json(Finite(*e.logprob)) : Json());
     Json top = Json::object();
-    for (const TokenEntry::Top& t : e.top) top[t.bytes] = Finite(t.logprob);
+    // Two tokens may have one text; the better one stays.
+    for (const TokenEntry::Top& t : e.top) top.emplace(KeyOf(t.bytes), Finite(t.logprob));
     tops.push_back(e.logprob && top_count > 0 ? std::move(top) : Json());
     offsets.push_back(text_offset);
     for (const char c : e.bytes) text_offset += (static_cast<unsigned char>(c) & 0xC0) != 0x80;

@@ -1,10 +1,12 @@
 """The shape of replies: what OpenAI's clients rely on."""
 import json
+import pathlib
 import unittest
 
 from harness import Server, Stream, text_of
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden" / "data"
 HELLO = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 8}
 
 
@@ -209,6 +211,15 @@ class Replies(unittest.TestCase):
         for field, value in (("top_k", 5), ("min_p", 0.1), ("repetition_penalty", 1.2), ("presence_penalty", 0.5),
                              ("frequency_penalty", 0.5), ("xtc_probability", 0.5), ("id_slot", 3), ("cache_salt", "s")):
             self.assertEqual(self.server.complete("Hello", temperature=0.7, **{field: value}).status, 200, field)
+
+
+class OtherModels(unittest.TestCase):
+    def test_alternatives_that_are_parts_of_characters_stay_apart(self):
+        with Server("--model", str(GOLDEN / "falcon-h1" / "model.gguf")) as server:
+            legacy = server.complete("Hello", logprobs=20, ignore_eos=True).json["choices"][0]["logprobs"]
+        for top, entry in zip(legacy["top_logprobs"], legacy["content"]):
+            self.assertEqual(list(top.values()), [t["logprob"] for t in entry["top_logprobs"]])
+        self.assertTrue(any(key.startswith("bytes:\\x") for top in legacy["top_logprobs"] for key in top))
 
 
 class Reasoning(unittest.TestCase):
