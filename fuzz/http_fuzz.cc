@@ -80,9 +80,7 @@ class LoopServer : public HttpServer {
  public:
   int port() const override { return 0; }
   bool is_loopback() const override { return true; }
-  void SetErrorBody(std::function<std::string(int, std::string_view)> body) override {
-    shared.error_body = std::move(body);
-  }
+  void SetRefuser(Refuser refuser) override { shared.refuser = std::move(refuser); }
   void OnSignal(std::function<void()>) override {}
   void OnTick(std::function<void()>) override {}
   void Run(HttpHandler handler) override { shared.handler = std::move(handler); }

@@ -72,14 +72,13 @@ Verdict CheckAccess(const AccessOptions& options, Access access, const HttpReque
   return Verdict::kNotLocal;
 }
 
-HttpHeaders CorsHeaders(const AccessOptions& options, const HttpRequest& request) {
+HttpHeaders CorsHeaders(const AccessOptions& options, std::string_view origin) {
   const auto& allowed = options.allowed_origins;
   if (std::find(allowed.begin(), allowed.end(), "*") != allowed.end())
     return {{"Access-Control-Allow-Origin", "*"}};
-  const std::string origin(request.Header("origin"));
   HttpHeaders headers = {{"Vary", "Origin"}};
   if (!origin.empty() && std::find(allowed.begin(), allowed.end(), origin) != allowed.end())
-    headers.emplace_back("Access-Control-Allow-Origin", origin);
+    headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
   return headers;
 }
 

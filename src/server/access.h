@@ -25,8 +25,8 @@ enum class Verdict { kAllowed, kNoKey, kNotLocal };
 
 Verdict CheckAccess(const AccessOptions& options, Access access, const HttpRequest& request);
 
-// Access-Control-* for a reply to this request.
-HttpHeaders CorsHeaders(const AccessOptions& options, const HttpRequest& request);
+// Access-Control-* for a reply to a request with this Origin.
+HttpHeaders CorsHeaders(const AccessOptions& options, std::string_view origin);
 // And those of a reply to OPTIONS.
 HttpHeaders PreflightHeaders(const HttpRequest& request);
 

@@ -83,9 +83,10 @@ ApiServer::ApiServer(HttpServer& http, Metrics& metrics, ApiOptions options)
   context_->defaults = options_.defaults;
   context_->request_timeout_ms = options_.request_timeout_ms;
   context_->model_id = options_.alias;
-  http.SetErrorBody([](int status, std::string_view message) {
+  http.SetRefuser([this](int status, std::string_view message, std::string_view origin) {
     const char* type = status >= 500 ? "unavailable_error" : "invalid_request_error";
-    return ErrorJson(MakeError(status, type, "", "[http] " + std::string(message)));
+    return HttpRefusal{ErrorJson(MakeError(status, type, "", "[http] " + std::string(message))),
+                       CorsHeaders(options_.access, origin)};
   });
 }
 
@@ -121,7 +122,7 @@ void ApiServer::Handle(std::shared_ptr<HttpRequest> request, std::shared_ptr<Htt
     allowed += (allowed.empty() ? "" : ", ") + std::string(e.method);
     if (found == nullptr && method == e.method) found = &e;
   }
-  HttpHeaders headers = CorsHeaders(options_.access, *request);
+  HttpHeaders headers = CorsHeaders(options_.access, request->Header("origin"));
   headers.emplace_back("Server", "cairn");
   const std::string id = "req-" + context_->RandomDigits();
   headers.emplace_back("X-Request-Id", id);

@@ -275,10 +275,13 @@ void Connection::Refuse(int status, std::string_view message) {
   keep_alive_ = false;
   read_deadline_ = Clock::now() + shared_.limits.linger_time_max + shared_.limits.write_time_max;
   buffer_.consume(buffer_.size());
+  std::string origin;
+  if (parser_) origin = std::string(parser_->get()[http::field::origin]);
+  HttpRefusal refusal = shared_.refuser(status, message, origin);
   parser_.emplace();
   reply_ = std::make_shared<ConnectionReply>(Self(), false, true);
   ++shared_.active_requests;
-  reply_->Send(status, "application/json", shared_.error_body(status, message), {});
+  reply_->Send(status, "application/json", std::move(refusal.body), refusal.headers);
 }
 
 // -- Writing

@@ -29,7 +29,7 @@ class HttpConnection;
 struct HttpShared {
   HttpLimits limits;
   HttpHandler handler;
-  std::function<std::string(int status, std::string_view message)> error_body;
+  HttpServer::Refuser refuser;
   std::function<void(const std::shared_ptr<HttpConnection>&)> closed;
   size_t all_bodies_bytes = 0;
   int active_requests = 0;

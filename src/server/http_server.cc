@@ -40,7 +40,9 @@ class AsioServer : public HttpServer {
   explicit AsioServer(const HttpLimits& limits)
       : acceptor_(io_), signals_(io_), tick_timer_(io_), accept_timer_(io_) {
     shared_.limits = limits;
-    shared_.error_body = [](int, std::string_view message) { return std::string(message); };
+    shared_.refuser = [](int, std::string_view message, std::string_view) {
+      return HttpRefusal{std::string(message), {}};
+    };
     shared_.closed = [this](const auto& connection) { connections_.erase(connection); };
   }
   ~AsioServer() override { CloseAll(); }
@@ -49,10 +51,7 @@ class AsioServer : public HttpServer {
 
   int port() const override { return port_; }
   bool is_loopback() const override { return is_loopback_; }
-  void SetErrorBody(
-      std::function<std::string(int status, std::string_view message)> body) override {
-    shared_.error_body = std::move(body);
-  }
+  void SetRefuser(Refuser refuser) override { shared_.refuser = std::move(refuser); }
   void OnSignal(std::function<void()> handler) override;
   void OnTick(std::function<void()> handler) override { on_tick_ = std::move(handler); }
   void Run(HttpHandler handler) override;

@@ -37,6 +37,12 @@ struct HttpLimits {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
+// What the server says by itself to a request that it does not hand out.
+struct HttpRefusal {
+  std::string body;  // JSON
+  HttpHeaders headers;
+};
+
 struct HttpRequest {
   std::string method;
   std::string path;     // percent-decoded, without the query
@@ -89,9 +95,11 @@ class HttpServer {
   virtual int port() const = 0;
   virtual bool is_loopback() const = 0;  // only reachable from this machine
 
-  // The error replies that the server gives by itself (400, 408, 413, 431, 503) get this body.
-  virtual void SetErrorBody(
-      std::function<std::string(int status, std::string_view message)> body) = 0;
+  // Makes the error replies that the server gives by itself (400, 408, 413, 431, 503). `origin`:
+  // that header of the request, as far as it was read.
+  using Refuser =
+      std::function<HttpRefusal(int status, std::string_view message, std::string_view origin)>;
+  virtual void SetRefuser(Refuser refuser) = 0;
   // Called on the IO thread with each SIGINT or SIGTERM from now on.
   virtual void OnSignal(std::function<void()> handler) = 0;
   // Called on the IO thread a few times a second.
