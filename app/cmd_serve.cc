@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -277,6 +278,7 @@ Status Serve(const ServeFlags& flags) {
   limits.body_bytes_max = *body_bytes;
   limits.all_bodies_bytes_max = std::max(limits.all_bodies_bytes_max, 4 * limits.body_bytes_max);
   RaiseFileLimit();
+  std::signal(SIGPIPE, SIG_IGN);  // who read our log may go; the clients stay
   ASSIGN_OR_RETURN(auto http, HttpServer::Listen(flags.host, flags.port, limits));
   if (!http->is_loopback() && api_options.access.api_keys.empty())
     LogWarning("[serve] listening on " + flags.host +

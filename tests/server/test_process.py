@@ -1,7 +1,9 @@
 """The process: flags, keys, signals, health, metrics."""
+import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -170,6 +172,9 @@ class Keys(unittest.TestCase):
                 return server.get("/health", headers={"Origin": value}).headers.get("access-control-allow-origin")
             self.assertEqual(origin("http://b.test"), "http://b.test")
             self.assertIsNone(origin("http://c.test"))
+            # Also where the request is refused before any route is looked for.
+            large = server.post(CHAT, b"x", headers={"Origin": "http://b.test", "Content-Length": "999999999999"})
+            self.assertEqual((large.status, large.headers.get("access-control-allow-origin")), (413, "http://b.test"))
         with Server() as server:
             reply = server.request("OPTIONS", CHAT, headers={
                 "Origin": "http://x.test", "Access-Control-Request-Method": "POST",
@@ -239,6 +244,28 @@ class Life(unittest.TestCase):
             server.stop(signal.SIGINT)
             self.assertLess(time.time() - begin, 2)
             s.close()
+
+    def test_who_read_the_log_may_go(self):
+        process = subprocess.Popen([harness.BINARY, "serve", "--port", "0", "--threads", "2"], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            line = b""
+            while not (found := re.search(rb"on http://[^\s]*:(\d+)", line)):
+                line = process.stdout.readline()
+                self.assertTrue(line, "the server ended")
+            process.stdout.close()
+            connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
+            for _ in range(3):  # each writes a log line
+                connection.request("POST", CHAT, json.dumps({**LONG, "stream": False, "max_tokens": 2}))
+                reply = connection.getresponse()
+                reply.read()
+                self.assertEqual(reply.status, 200)
+            connection.close()
+            process.terminate()
+            self.assertEqual(process.wait(30), 0)
+        finally:
+            process.kill()
+            process.wait()
 
     def test_request_timeout(self):
         with Server("--request-timeout", "0.5") as server:
