@@ -101,6 +101,9 @@ inline Parsed<Json> ParseObject(std::string_view body) {
   };
   if (body.find_first_not_of(" \t\r\n") == std::string_view::npos)
     return refuse("empty, wanted a JSON object");
+  // The parser takes a NUL for the end of its input.
+  if (const size_t nul = body.find('\0'); nul != std::string_view::npos)
+    return refuse("not valid JSON (in UTF-8) at byte " + std::to_string(nul + 1));
   LimitFilter filter;
   if (!Json::sax_parse(body, &filter))
     return refuse(filter.problem().empty() ? "not valid JSON" : filter.problem());

@@ -288,10 +288,17 @@ std::optional<uint64_t> ReadSeed(Fields& f) {
   return *x < 0 ? std::nullopt : std::optional<uint64_t>(static_cast<uint64_t>(*x));
 }
 
+// A limit beyond what an int64 holds is the largest one.
+std::optional<int64_t> ReadTokenLimit(Fields& f, const char* name) {
+  const Json* v = f.Find(name);
+  if (v != nullptr && v->is_number() && v->get<double>() > 9.0e15) return INT64_MAX;
+  return f.Integer(name, -1, INT64_MAX);
+}
+
 void ReadLimits(Fields& f, const RequestDefaults& defaults, int vocab_size, Request& request) {
   std::optional<int64_t> max_tokens;
   for (const char* name : {"n_predict", "max_tokens", "max_completion_tokens"}) {
-    if (const auto n = f.Integer(name, -1, INT64_MAX)) max_tokens = *n;
+    if (const auto n = ReadTokenLimit(f, name)) max_tokens = *n;
   }
   request.max_tokens = defaults.max_tokens.value_or(INT64_MAX);
   if (max_tokens && *max_tokens >= 0)
@@ -336,16 +343,42 @@ void ReadStream(Fields& f, GenerationRequest& r) {
   r.timings_per_token = f.Bool("timings_per_token", false);
 }
 
+constexpr const char* kUnsupported[] = {"json_schema",
+                                        "grammar",
+                                        "guided_json",
+                                        "guided_regex",
+                                        "guided_choice",
+                                        "guided_grammar",
+                                        "structured_outputs",
+                                        "regex",
+                                        "ebnf",
+                                        "functions",
+                                        "function_call",
+                                        "suffix",
+                                        "lora",
+                                        "adapters",
+                                        "samplers",
+                                        "audio",
+                                        "chat_template",
+                                        "documents",
+                                        "logits_processors",
+                                        "bad_words",
+                                        "prompt_logprobs",
+                                        "allowed_token_ids"};
+
+bool IsNeutral(const std::string& name, const Json& v) {
+  if (v.is_string()) {
+    const auto& text = v.get_ref<const std::string&>();
+    return text.empty() || (name == "function_call" && (text == "none" || text == "auto"));
+  }
+  return v == Json(false) || ((v.is_array() || v.is_object()) && v.empty());
+}
+
 // Fields of other servers that would change the result. Their neutral values are accepted.
 void RefuseUnsupported(Fields& f) {
-  for (const char* name : {"json_schema", "grammar", "guided_json", "guided_regex", "guided_choice",
-                           "guided_grammar", "structured_outputs", "functions", "function_call",
-                           "suffix", "lora", "adapters", "samplers", "audio"}) {
+  for (const char* name : kUnsupported) {
     const Json* v = f.Find(name);
-    if (v != nullptr && !(v->is_string() && v->get_ref<const std::string&>().empty()) &&
-        !((v->is_array() || v->is_object()) && v->empty())) {
-      f.Fail(UnsupportedField(name));
-    }
+    if (v != nullptr && !IsNeutral(name, *v)) f.Fail(UnsupportedField(name));
   }
   if (const Json* format = f.Find("response_format")) {
     const bool text = format->is_object() && format->value("type", Json()) == "text";
@@ -362,8 +395,15 @@ void RefuseUnsupported(Fields& f) {
     if (v && *v != neutral)
       f.Fail(UnsupportedField(name, "only " + std::to_string(neutral) + " is in this version"));
   }
-  if (const auto sigma = f.Number("top_n_sigma", -1e9, 1e9); sigma && *sigma > 0)
-    f.Fail(UnsupportedField("top_n_sigma"));
+  for (const char* name :
+       {"top_n_sigma", "n_probs", "t_max_predict_ms", "n_indent", "truncate_prompt_tokens"}) {
+    if (const auto v = f.Number(name, -1e9, 1e9); v && *v > 0) f.Fail(UnsupportedField(name));
+  }
+  for (const auto& [name, neutral] : {std::pair{"use_beam_search", false},
+                                      {"include_stop_str_in_output", false},
+                                      {"skip_special_tokens", true}}) {
+    if (f.Bool(name, neutral) != neutral) f.Fail(UnsupportedField(name));
+  }
   if (const Json* modalities = f.Find("modalities");
       modalities && *modalities != Json::array({"text"})) {
     f.Fail(UnsupportedField("modalities", "only [\"text\"] is in this version"));

@@ -39,7 +39,7 @@ class BadInput(unittest.TestCase):
     def test_json_that_is_none(self):
         for body in (b"", b"   ", b"[]", b'"x"', b"5", b"null", b'{"messages": [{"role": "user"', b"{]", b"\xff\xfe",
                      b'{"messages":[{"role":"user","content":"\xff\x80"}]}', b'{"a":1e999999}', b'{"a":nan}',
-                     b'{"messages":[{"role":"user","content":"x"}]} trailing'):
+                     b'{"messages":[{"role":"user","content":"x"}]} trailing', b'{"messages":[{"role":"user","content":"x"}]}\0 trailing'):
             self.assert_error(self.server.post(CHAT, body), 400)
 
     def test_json_that_is_monstrous(self):
@@ -69,6 +69,20 @@ class BadInput(unittest.TestCase):
                     self.assert_error(self.server.post(CHAT, body), 400)
                     self.assert_error(self.server.post(CHAT, {**body, "stream": True} if name != "stream" else body), 400)
 
+    def test_fields_that_would_change_the_result_are_refused(self):
+        for name, other, neutral in (
+                ("response_format", {"type": "json_object"}, {"type": "text"}), ("json_schema", {"type": "object"}, {}),
+                ("grammar", "root ::= x", ""), ("guided_json", {"type": "object"}, None), ("regex", "a+", None),
+                ("functions", [{"name": "f"}], []), ("function_call", {"name": "f"}, "auto"), ("n", 2, 1), ("best_of", 2, 1),
+                ("suffix", "x", ""), ("bad_words", ["x"], []), ("allowed_token_ids", [5], []), ("chat_template", "{{ 'x' }}", ""),
+                ("documents", [{"text": "x"}], []), ("prompt_logprobs", 1, None), ("truncate_prompt_tokens", 5, -1),
+                ("use_beam_search", True, False), ("include_stop_str_in_output", True, False), ("skip_special_tokens", False, True),
+                ("n_probs", 3, 0), ("t_max_predict_ms", 5, -1), ("top_n_sigma", 1, -1), ("typical_p", 0.5, 1),
+                ("mirostat", 1, 0), ("continue_final_message", True, False), ("modalities", ["text", "audio"], ["text"])):
+            with self.subTest(name):
+                self.assert_error(self.server.post(CHAT, {**HELLO, name: other}), 400, "unsupported", name)
+                self.assertEqual(self.server.post(CHAT, {**HELLO, name: neutral}).status, 200)
+
     def test_completion_prompts(self):
         for prompt in (..., 5, [], ["a", "b"], [1.5], [-1], [10 ** 9], {"a": 1}, ""):
             body = {k: v for k, v in {"prompt": prompt, "max_tokens": 2}.items() if v is not ...}
@@ -78,13 +92,16 @@ class BadInput(unittest.TestCase):
         self.assert_error(self.server.complete("a", suffix="x"), 400)
 
     def test_lenient_input(self):
-        for fields in ({"max_completion_tokens": 3}, {"stop": None}, {"n": 1}, {"user": "u", "unknown": [1, {"a": 2}]},
+        for fields in ({"max_completion_tokens": 3}, {"stop": None}, {"max_tokens": 2 ** 63}, {"max_tokens": 10 ** 30}, {"n": 1}, {"user": "u", "unknown": [1, {"a": 2}]},
                        {"tools": None, "temperature": None, "logprobs": None}, {"model": "any/thing"}, {"seed": -1},
                        {"messages": [{"role": "developer", "content": "be brief"}, {"role": "user", "content": "hi"}]},
                        {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]},
                        {"messages": [{"role": "user", "content": "hi"},
                                      {"role": "assistant", "content": None, "tool_calls": [
                                          {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]},
+                                     {"role": "tool", "tool_call_id": "c", "content": "out"}]},
+                       {"messages": [{"role": "user", "content": "hi"},
+                                     {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]},
                                      {"role": "tool", "tool_call_id": "c", "content": "out"}]}):
             self.assertEqual(self.server.post(CHAT, {**HELLO, **fields}).status, 200, fields)
         reply = self.server.post(CHAT, json.dumps(HELLO).encode(), headers={"Content-Type": "text/plain"})
