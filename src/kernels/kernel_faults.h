@@ -18,6 +18,7 @@ struct AttentionSlice;
 struct Conv1dShape;
 struct KernelContext;
 struct RecurrentSlice;
+struct RouterShape;
 struct SsdShape;
 class PackedMatrix;
 
@@ -44,6 +45,11 @@ class KernelFaults {
                       std::span<const RecurrentSlice> /*slices*/, const float* /*u*/,
                       int64_t /*ldu*/, std::span<const float> /*w*/,
                       std::span<const float> /*bias*/, float* /*y*/, int64_t /*ldy*/) const {
+    return false;
+  }
+  virtual bool RouteExperts(const KernelContext& /*ctx*/, const RouterShape& /*shape*/,
+                            float* /*logits*/, int64_t /*ld*/, const float* /*bias*/, int /*rows*/,
+                            int32_t* /*ids*/, float* /*weights*/) const {
     return false;
   }
   virtual bool SsdScan(const KernelContext& /*ctx*/, const SsdShape& /*shape*/,

@@ -1,6 +1,7 @@
 #include "kernels/moe_ops.h"
 
 #include "base/check.h"
+#include "kernels/kernel_faults.h"
 #include "kernels/moe_ops_levels.h"
 #include "kernels/row_ranges.h"
 
@@ -48,6 +49,9 @@ void SortAscending(int32_t* ids, int count) {
 void RouteExperts(const KernelContext& ctx, const RouterShape& shape, float* logits, int64_t ld,
                   const float* bias, int rows, int32_t* ids, float* weights) {
   CHECK(shape.used >= 1 && shape.used <= shape.experts);
+  if (ctx.faults != nullptr &&
+      ctx.faults->RouteExperts(ctx, shape, logits, ld, bias, rows, ids, weights))
+    return;
   const MoeOpsLevel& level = Level(ctx);
   ForRowRanges(ctx, rows, int64_t{8} * shape.experts, [&](int begin, int end) {
     for (int64_t r = begin; r < end; ++r) {

@@ -73,6 +73,7 @@ class LawCase {
   std::vector<Token> RandomPrompt(std::mt19937_64& random) const;
   Request RandomRequest();
   void Submit();
+  void EvictSome();
   void Disturb();
   void Step();
   void Collect();

@@ -7,84 +7,150 @@
 //   LAW_SEED=17 law_test           this case only
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "engine/plain_run.h"
 #include "model/gguf.h"
 #include "model/load.h"
+#include "model/open_model.h"
+#include "model/registry.h"
 #include "scenarios/law_case.h"
 #include "scenarios/planted_faults.h"
 #include "support/quantised_file.h"
+#include "support/random_file.h"
 
 namespace cairn::law {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kCasesDefault = 1;  // ten times slower
+constexpr uint64_t kCasesOfRelatives = 1;
 #else
 constexpr uint64_t kCasesDefault = 6;
+constexpr uint64_t kCasesOfRelatives = 2;
 #endif
 constexpr int64_t kCasesForCoverage = 100;       // of an architecture, to have seen everything
 constexpr uint64_t kCasesForCellCoverage = 100;  // from here on, every cell has to see everything
 constexpr uint64_t kFaultSeedsMax = 40;
 
-struct ModelFile {
+constexpr std::string_view kRandom = "random:";  // begins the "path" of a RandomFamily
+
+enum class Copy { kNone, kF32, kQ8_0 };  // made by the test
+
+struct TestedModel {
   std::string architecture, quantization;
-  std::vector<std::string> paths;  // the last one for one seed of four
-  bool quantise = false;           // the test makes a Q8_0 copy of the float file
+  std::vector<std::string> paths;  // files, directories or random families; the last one for one
+                                   // seed of four
+  Copy copy = Copy::kNone;
+  uint64_t cases = kCasesDefault;  // of an everyday run
 };
 
-std::vector<ModelFile> ModelFiles() {
-  const std::string data = "tests/golden/data/", quant = data + "quant/";
-  return {{"qwen35", "F16", {data + "qwen35-a/model.gguf", data + "qwen35-b/model.gguf"}},
-          {"qwen35", "Q8_0", {quant + "qwen35-a/Q8_0.gguf"}},
-          {"qwen35", "Q4_0", {quant + "qwen35-a/Q4_0.gguf"}},
-          {"qwen35", "Q4_K", {quant + "qwen35-k256/Q4_K_M.gguf"}},
-          {"llama", "F16", {data + "llama-b/model.gguf"}},
-          {"llama", "Q8_0", {quant + "llama-a/Q8_0.gguf"}},
-          {"llama", "Q4_0", {quant + "llama-a/Q4_0.gguf"}},
-          {"llama", "Q4_K", {quant + "llama-k256/Q4_K_M.gguf"}},
-          {"qwen3", "F16", {data + "qwen3/model.gguf"}},
-          {"qwen3", "Q8_0", {data + "qwen3/model.gguf"}, true},
-          {"lfm2", "BF16", {data + "lfm2/model.gguf"}},
-          {"lfm2", "Q8_0", {quant + "lfm2/Q8_0.gguf"}},
-          {"gemma3", "F16", {data + "gemma3/model.gguf"}},
-          {"gemma3", "Q8_0", {data + "gemma3/model.gguf"}, true},
-          {"qwen3next", "F16", {data + "qwen3-next/model.gguf"}},
-          {"qwen3next", "Q8_0", {data + "qwen3-next/model.gguf"}, true},
-          {"kimi-linear", "F16", {data + "kimi-linear/model.gguf"}},
-          {"kimi-linear", "Q8_0", {data + "kimi-linear/model.gguf"}, true},
-          {"mamba2", "F16", {data + "mamba2/model.gguf"}},
-          {"mamba2", "Q8_0", {data + "mamba2/model.gguf"}, true},
-          {"granitehybrid", "F16", {data + "granite-h/model.gguf"}},
-          {"granitehybrid", "Q8_0", {data + "granite-h/model.gguf"}, true},
-          {"falcon-h1", "F32", {data + "falcon-h1/model.gguf"}},
-          {"falcon-h1", "Q8_0", {data + "falcon-h1/model.gguf"}, true},
-          {"nemotron_h", "F16", {data + "nemotron-h/model.gguf"}},
-          {"nemotron_h", "Q8_0", {data + "nemotron-h/model.gguf"}, true}};
+// Architectures made of layers that the others have too, some with experts instead of a
+// feed-forward network.
+std::vector<TestedModel> Relatives() {
+  const std::string made = "tests/golden/data/made/", random(kRandom);
+  const auto relative = [](const char* architecture, const char* quantization,
+                           std::vector<std::string> paths, Copy copy = Copy::kNone) {
+    return TestedModel{architecture, quantization, std::move(paths), copy, kCasesOfRelatives};
+  };
+  const auto copies = [&](const char* architecture, const std::vector<std::string>& paths) {
+    return std::array{relative(architecture, "F32", paths, Copy::kF32),
+                      relative(architecture, "Q8_0", paths, Copy::kQ8_0)};
+  };
+  std::vector<TestedModel> models = {
+      relative("lfm2", "F32", {"tests/golden/data/lfm2/model.gguf"}, Copy::kF32),
+      relative("mixtral", "F32", {random + "mixtral"}),
+      relative("mixtral", "MLX8", {made + "mixtral-1/mlx8g32"}),
+      relative("lfm2moe", "F32", {random + "lfm2moe"}),
+      relative("lfm2moe", "MLX4", {made + "lfm2moe-1/mlx4g32"}),
+      relative("nemotron_h_moe", "F32", {made + "nemotronhmoe-1/hf"}, Copy::kF32),
+      relative("nemotron_h_moe", "MLX4", {made + "nemotronhmoe-1/mlx4g32"})};
+  for (const auto& pair :
+       {copies("qwen35moe", {random + "qwen35moe", made + "qwen35moe-1/hf"}),
+        copies("mistral3", {made + "ministral3-1/hf"}), copies("smollm3", {random + "smollm3"}),
+        copies("qwen2", {random + "qwen2"}),
+        copies("qwen2moe", {random + "qwen2moe", made + "qwen2moe-1/hf"}),
+        copies("qwen3moe", {random + "qwen3moe"}),
+        copies("granitehybrid-moe", {made + "granitemoe-1/hf"})})
+    models.insert(models.end(), pair.begin(), pair.end());
+  return models;
 }
 
-std::unique_ptr<Model> Load(const std::string& path, KvType kv_type, bool quantise = false) {
-  const auto file = GgufFile::Open(path);
+std::vector<TestedModel> TestedModels() {
+  const std::string data = "tests/golden/data/", quant = data + "quant/";
+  std::vector<TestedModel> models = {
+      {"qwen35", "F16", {data + "qwen35-a/model.gguf", data + "qwen35-b/model.gguf"}},
+      {"qwen35", "Q8_0", {quant + "qwen35-a/Q8_0.gguf"}},
+      {"qwen35", "Q4_0", {quant + "qwen35-a/Q4_0.gguf"}},
+      {"qwen35", "Q4_K", {quant + "qwen35-k256/Q4_K_M.gguf"}},
+      {"llama", "F16", {data + "llama-b/model.gguf"}},
+      {"llama", "Q8_0", {quant + "llama-a/Q8_0.gguf"}},
+      {"llama", "Q4_0", {quant + "llama-a/Q4_0.gguf"}},
+      {"llama", "Q4_K", {quant + "llama-k256/Q4_K_M.gguf"}},
+      {"qwen3", "F16", {data + "qwen3/model.gguf"}},
+      {"qwen3", "Q8_0", {data + "qwen3/model.gguf"}, Copy::kQ8_0},
+      {"lfm2", "BF16", {data + "lfm2/model.gguf"}},
+      {"lfm2", "Q8_0", {quant + "lfm2/Q8_0.gguf"}},
+      {"gemma3", "F16", {data + "gemma3/model.gguf"}},
+      {"gemma3", "Q8_0", {data + "gemma3/model.gguf"}, Copy::kQ8_0},
+      {"qwen3next", "F16", {data + "qwen3-next/model.gguf"}},
+      {"qwen3next", "Q8_0", {data + "qwen3-next/model.gguf"}, Copy::kQ8_0},
+      {"kimi-linear", "F16", {data + "kimi-linear/model.gguf"}},
+      {"kimi-linear", "Q8_0", {data + "kimi-linear/model.gguf"}, Copy::kQ8_0},
+      {"mamba2", "F16", {data + "mamba2/model.gguf"}},
+      {"mamba2", "Q8_0", {data + "mamba2/model.gguf"}, Copy::kQ8_0},
+      {"granitehybrid", "F16", {data + "granite-h/model.gguf"}},
+      {"granitehybrid", "Q8_0", {data + "granite-h/model.gguf"}, Copy::kQ8_0},
+      {"falcon-h1", "F32", {data + "falcon-h1/model.gguf"}},
+      {"falcon-h1", "Q8_0", {data + "falcon-h1/model.gguf"}, Copy::kQ8_0},
+      {"nemotron_h", "F16", {data + "nemotron-h/model.gguf"}},
+      {"nemotron_h", "Q8_0", {data + "nemotron-h/model.gguf"}, Copy::kQ8_0}};
+  for (TestedModel& relative : Relatives()) models.push_back(std::move(relative));
+  return models;
+}
+
+std::unique_ptr<Model> LoadFromBytes(std::span<const std::byte> bytes, KvType kv_type) {
+  const auto file = GgufFile::FromBytes(bytes);
   CHECK(file.ok());
-  const LoadOptions options = {.kv_type = kv_type, .context_length = {}, .progress = {}};
-  if (quantise) {
-    const std::vector<std::byte> bytes = cairn::testing::QuantisedCopy(*file);
-    const auto copy = GgufFile::FromBytes(bytes);
-    CHECK(copy.ok());
-    auto model = LoadModel(*copy, options);
-    CHECK(model.ok());
-    return std::move(*model);
-  }
-  auto model = LoadModel(*file, options);
+  auto model = LoadModel(*file, {.kv_type = kv_type, .context_length = {}, .progress = {}});
   CHECK(model.ok());
   return std::move(*model);
+}
+
+std::unique_ptr<Model> LoadFile(const ModelFile& file, KvType kv_type, Copy copy) {
+  if (copy == Copy::kF32) return LoadFromBytes(cairn::testing::FloatCopy(file), kv_type);
+  if (copy == Copy::kQ8_0) return LoadFromBytes(cairn::testing::QuantisedCopy(file), kv_type);
+  auto model = LoadModel(file, {.kv_type = kv_type, .context_length = {}, .progress = {}});
+  CHECK(model.ok());
+  return std::move(*model);
+}
+
+void WithFile(std::string_view path, const std::function<void(const ModelFile&)>& use) {
+  if (path.starts_with(kRandom)) {
+    path.remove_prefix(kRandom.size());
+    const std::vector<std::byte> bytes = cairn::testing::RandomFamily(path).Bytes();
+    const auto file = GgufFile::FromBytes(bytes);
+    CHECK(file.ok());
+    return use(*file);
+  }
+  const auto file = OpenModelFile(std::string(path));
+  CHECK(file.ok());
+  use(**file);
+}
+
+std::unique_ptr<Model> Load(std::string_view path, KvType kv_type, Copy copy = Copy::kNone) {
+  std::unique_ptr<Model> model;
+  WithFile(path, [&](const ModelFile& file) { model = LoadFile(file, kv_type, copy); });
+  return model;
 }
 
 uint64_t NumberFromEnvironment(const char* name, uint64_t otherwise) {
@@ -118,8 +184,8 @@ struct Cell {
 
 // A model, and its plain runs at the lowest level and at the best.
 struct Subject {
-  Subject(const std::string& path, KvType kv_type, bool quantise)
-      : model(Load(path, kv_type, quantise)),
+  Subject(const std::string& path, KvType kv_type, Copy copy)
+      : model(Load(path, kv_type, copy)),
         scalar(*model, CpuLevel::kScalar, nullptr),
         best(*model, DetectCpuLevel(), nullptr) {}
   // The scalar level meets the others in its own cases and, the other way round, in some of theirs.
@@ -176,18 +242,19 @@ void ExpectEverythingHappened(const std::string& where, const Coverage& c, const
 }
 
 // All levels of one file and KV type: they share the plain runs of a seed.
-std::vector<Cell> RunCells(const ModelFile& file, KvType kv_type, uint64_t first, uint64_t last) {
+std::vector<Cell> RunCells(const TestedModel& tested, KvType kv_type, uint64_t first,
+                           uint64_t last) {
   std::vector<Cell> cells;
   for (const CpuLevel level : SupportedCpuLevels()) {
-    const std::string name = file.architecture + "/" + file.quantization + "/" +
+    const std::string name = tested.architecture + "/" + tested.quantization + "/" +
                              KvTypeName(kv_type) + "/" + CpuLevelName(level);
     if (!IsWanted(name)) continue;
     cells.push_back({.name = name, .kinds = {}, .level = level, .coverage = {}});
   }
   if (cells.empty()) return cells;
   std::vector<std::unique_ptr<Subject>> subjects;
-  for (const std::string& path : file.paths)
-    subjects.push_back(std::make_unique<Subject>(path, kv_type, file.quantise));
+  for (const std::string& path : tested.paths)
+    subjects.push_back(std::make_unique<Subject>(path, kv_type, tested.copy));
   const StateLayout& layout = subjects[0]->model->layout();
   for (Cell& cell : cells)
     cell.kinds = {.hybrid = !layout.trimmable(), .kv = layout.kv_bytes_per_token() > 0};
@@ -205,18 +272,19 @@ std::vector<Cell> RunCells(const ModelFile& file, KvType kv_type, uint64_t first
 
 TEST(Law, EveryCaseEqualsThePlainColdRun) {
   const uint64_t one = NumberFromEnvironment("LAW_SEED", 0);
-  const uint64_t cases = NumberFromEnvironment("LAW_CASES", kCasesDefault);
+  const uint64_t given = NumberFromEnvironment("LAW_CASES", 0);
   std::map<std::string, Coverage> architectures;
   std::map<std::string, Kinds> kinds;
-  for (const ModelFile& file : ModelFiles()) {
+  for (const TestedModel& tested : TestedModels()) {
     for (const KvType kv_type : {KvType::kF16, KvType::kF32, KvType::kQ8_0}) {
       // A third of a short run: what differs is one kernel.
-      const bool fewer = kv_type == KvType::kQ8_0 && cases == kCasesDefault;
-      const uint64_t last = fewer ? (cases + 2) / 3 : cases;
-      for (const Cell& cell : RunCells(file, kv_type, one ? one : 1, one ? one : last)) {
+      const bool fewer = kv_type == KvType::kQ8_0 ||
+                         (kv_type == KvType::kF32 && tested.cases == kCasesOfRelatives);
+      const uint64_t cases = given ? given : fewer ? (tested.cases + 2) / 3 : tested.cases;
+      for (const Cell& cell : RunCells(tested, kv_type, one ? one : 1, one ? one : cases)) {
         PrintRow(cell.name.c_str(), cell.coverage, cell.seconds);
-        architectures[file.architecture] += cell.coverage;
-        kinds[file.architecture] = cell.kinds;
+        architectures[tested.architecture] += cell.coverage;
+        kinds[tested.architecture] = cell.kinds;
         if (!one && cases >= kCasesForCellCoverage)
           ExpectEverythingHappened(cell.name, cell.coverage, cell.kinds);
       }
@@ -229,11 +297,27 @@ TEST(Law, EveryCaseEqualsThePlainColdRun) {
   }
 }
 
+TEST(Law, EveryArchitectureHasAFloatCellAndAQuantisedOne) {
+  std::set<std::string> floats, quantised;
+  for (const TestedModel& tested : TestedModels()) {
+    const bool is_float = tested.quantization.find('F') != std::string::npos;
+    WithFile(tested.paths[0], [&](const ModelFile& file) {
+      const auto architecture = ArchitectureOf(file);
+      ASSERT_TRUE(architecture.ok());
+      (is_float ? floats : quantised).emplace((*architecture)->name);
+    });
+  }
+  for (const Architecture* architecture : Architectures()) {
+    EXPECT_TRUE(floats.contains(std::string(architecture->name))) << architecture->name;
+    EXPECT_TRUE(quantised.contains(std::string(architecture->name))) << architecture->name;
+  }
+}
+
 // What the cases are compared with is what `cairn selftest` is compared with.
 TEST(Law, TheRememberedPlainRunIsThePlainRun) {
-  for (const ModelFile& file : ModelFiles()) {
-    SCOPED_TRACE(file.paths[0]);
-    Subject subject(file.paths[0], KvType::kF16, file.quantise);
+  for (const TestedModel& tested : TestedModels()) {
+    SCOPED_TRACE(tested.paths[0]);
+    Subject subject(tested.paths[0], KvType::kF16, tested.copy);
     const std::vector<Token> prompt = RandomTokens(7, 333, subject.model->info().vocab_size);
     ThreadPool pool(1);
     auto run = PlainRun::Create(*subject.model, {DetectCpuLevel(), &pool}, 32);
@@ -300,6 +384,10 @@ TEST(Law, PlantedFaultsAreCaught) {
        std::make_shared<ScanTapAtTheEnd>()},
       {"K split by M, squared ReLU", data + "nemotron-h/model.gguf",
        std::make_shared<SplitKForOneRow>()},
+      {"experts with a capacity of the step", std::string(kRandom) + "qwen3moe",
+       std::make_shared<ExpertCapacity>()},
+      {"experts with a capacity of the step, beside states", data + "made/lfm2moe-1/mlx4g32",
+       std::make_shared<ExpertCapacity>()},
       {"random numbers by slot", quant + "qwen35-a/Q4_0.gguf", nullptr, {.random_by_slot = true}},
       {"one stale block reused",
        quant + "qwen35-a/Q8_0.gguf",

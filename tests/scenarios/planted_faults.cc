@@ -9,6 +9,7 @@
 #include "kernels/conv1d.h"
 #include "kernels/kernel_context.h"
 #include "kernels/matmul.h"
+#include "kernels/moe_ops.h"
 #include "kernels/quant.h"
 #include "kernels/ssd_scan.h"
 
@@ -174,6 +175,19 @@ bool ConvTapOneRowOff::Conv1d(const KernelContext& ctx, const Conv1dShape& shape
     slice.taps = taps.back();
   }
   cairn::Conv1d(WithoutFaults(ctx), shape, moved, u, ldu, w, bias, y, ldy);
+  return true;
+}
+
+bool ExpertCapacity::RouteExperts(const KernelContext& ctx, const RouterShape& shape, float* logits,
+                                  int64_t ld, const float* bias, int rows, int32_t* ids,
+                                  float* weights) const {
+  cairn::RouteExperts(WithoutFaults(ctx), shape, logits, ld, bias, rows, ids, weights);
+  // The usual factor, 1.25 of a fair share.
+  const int capacity = std::max(1, rows * shape.used * 5 / (4 * shape.experts));
+  std::vector<int> taken(static_cast<size_t>(shape.experts), 0);
+  for (int i = 0; i < rows * shape.used; ++i) {
+    if (++taken[static_cast<size_t>(ids[i])] > capacity) weights[i] = 0;
+  }
   return true;
 }
 

@@ -48,6 +48,14 @@ class ConvTapOneRowOff : public KernelFaults {
               int64_t ldy) const override;
 };
 
+// An expert takes so many rows of a step and no more, as in training: what a row loses depends on
+// the rows before it.
+class ExpertCapacity : public KernelFaults {
+ public:
+  bool RouteExperts(const KernelContext& ctx, const RouterShape& shape, float* logits, int64_t ld,
+                    const float* bias, int rows, int32_t* ids, float* weights) const override;
+};
+
 // The scan's memory of a tap is the one at the end of its slice.
 class ScanTapAtTheEnd : public KernelFaults {
  public:
