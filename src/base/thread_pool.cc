@@ -47,7 +47,7 @@ bool SpinFor(Done done) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int thread_count) {
+ThreadPool::ThreadPool(int thread_count) : runs_(static_cast<size_t>(std::max(thread_count, 1))) {
   CHECK(thread_count >= 1);
   try {
     for (int i = 1; i < thread_count; ++i) workers_.emplace_back([this, i] { WorkerLoop(i); });
@@ -73,12 +73,16 @@ void ThreadPool::Run(int task_count, TaskFn fn, void* arg) {
   if (task_count <= 0) return;
   fn_ = fn;
   arg_ = arg;
-  task_count_ = task_count;
   if (task_count == 1 || workers_.empty()) {
     for (int t = 0; t < task_count; ++t) fn(arg, t, 0);
     return;
   }
-  next_task_.store(0, std::memory_order_relaxed);
+  const uint64_t threads = runs_.size();
+  for (uint64_t w = 0; w < threads; ++w) {
+    const uint64_t begin = static_cast<uint64_t>(task_count) * w / threads;
+    const uint64_t end = static_cast<uint64_t>(task_count) * (w + 1) / threads;
+    runs_[w].range.store(begin | end << 32, std::memory_order_relaxed);
+  }
   running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   job_.fetch_add(1);  // seq_cst: ordered against sleeping_ below
   if (sleeping_.load() > 0) {
@@ -93,8 +97,23 @@ void ThreadPool::Run(int task_count, TaskFn fn, void* arg) {
 }
 
 void ThreadPool::TakeTasks(int worker) {
-  for (int t; (t = next_task_.fetch_add(1, std::memory_order_relaxed)) < task_count_;)
-    fn_(arg_, t, worker);
+  const int threads = static_cast<int>(runs_.size());
+  TakeAll(worker, true, worker);
+  for (int i = 1; i < threads; ++i) TakeAll((worker + i) % threads, false, worker);
+}
+
+// Until the run of `owner` is empty. No task is ever added to it, so it stays empty.
+void ThreadPool::TakeAll(int owner, bool from_front, int worker) {
+  std::atomic<uint64_t>& range = runs_[static_cast<size_t>(owner)].range;
+  uint64_t seen = range.load(std::memory_order_relaxed);
+  while (true) {
+    const auto begin = static_cast<uint32_t>(seen), end = static_cast<uint32_t>(seen >> 32);
+    if (begin >= end) return;
+    const uint64_t rest = from_front ? seen + 1 : seen - (uint64_t{1} << 32);
+    if (!range.compare_exchange_weak(seen, rest, std::memory_order_relaxed)) continue;
+    fn_(arg_, static_cast<int>(from_front ? begin : end - 1), worker);
+    seen = range.load(std::memory_order_relaxed);
+  }
 }
 
 void ThreadPool::WorkerLoop(int worker) {

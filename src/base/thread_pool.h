@@ -1,6 +1,7 @@
-// The compute pool. The thread that calls ParallelFor is worker 0; the others take task numbers
-// from one atomic counter, so who computes a task may change from run to run and must never change
-// its result.
+// The compute pool. The thread that calls ParallelFor is worker 0. Each worker begins with its own
+// run of consecutive tasks, which often read consecutive memory, and then takes tasks from the ends
+// of the others' runs; so who computes a task may change from run to run and must never change its
+// result.
 //
 // Threads: ParallelFor is called by one thread at a time (the engine thread). Workers spin for at
 // most 50 us after a job, then sleep, so an idle pool burns nothing. Every worker runs with the
@@ -47,14 +48,19 @@ class ThreadPool {
   void WorkerLoop(int worker);
   void Stop();
   void TakeTasks(int worker);
+  void TakeAll(int owner, bool from_front, int worker);
 
+  // Tasks [begin, end) that nobody has taken: begin | end << 32. A cache line of its own.
+  struct alignas(64) TaskRun {
+    std::atomic<uint64_t> range{0};
+  };
+
+  std::vector<TaskRun> runs_;  // by worker
   std::vector<std::thread> workers_;
   std::atomic<uint64_t> job_{0};  // generation; bumped to start a job
-  std::atomic<int> next_task_{0};
-  std::atomic<int> running_{0};  // workers that have not finished the current job
+  std::atomic<int> running_{0};   // workers that have not finished the current job
   TaskFn fn_ = nullptr;
   void* arg_ = nullptr;
-  int task_count_ = 0;
   std::atomic<bool> stop_{false};
   std::atomic<int> sleeping_{0};
   std::mutex mutex_;

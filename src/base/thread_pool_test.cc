@@ -24,6 +24,21 @@ TEST(ThreadPool, EachTaskRunsOnceOnAKnownWorker) {
   }
 }
 
+// A task that does not end until all others have: those behind it are taken by other workers.
+TEST(ThreadPool, NoTaskWaitsForTheOneBeforeIt) {
+  for (int threads = 2; threads <= 4; ++threads) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 50; ++round) {
+      std::atomic<int> ended{0};
+      pool.ParallelFor(16, [&](int task, int) {
+        while (task == 0 && ended < 15) std::this_thread::yield();
+        ++ended;
+      });
+      EXPECT_EQ(ended, 16);
+    }
+  }
+}
+
 TEST(ThreadPool, WakesFromSleep) {
   ThreadPool pool(3);
   for (int i = 0; i < 5; ++i) {

@@ -147,9 +147,9 @@ void RunMatMulPanels(CpuLevel level, const Activations& a, const PackedMatrix& w
   }
 }
 
-void RunMatMulPanel(CpuLevel level, const Activations& a, const PackedMatrix& w, int64_t panel,
-                    MatMulRange rows, float* y, int64_t ldy) {
-  RunBlock(SelectPanel(level, w.type()), a, w, {panel, panel + 1}, rows, y, ldy);
+void RunMatMulPanelsAt(CpuLevel level, const Activations& a, const PackedMatrix& w,
+                       MatMulRange panels, MatMulRange rows, float* y, int64_t ldy) {
+  RunBlock(SelectPanel(level, w.type()), a, w, panels, rows, y, ldy);
 }
 
 size_t ActivationBytes(int rows, int64_t k) {

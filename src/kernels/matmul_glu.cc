@@ -17,6 +17,8 @@ constexpr int kColumns = 32;  // of a panel; and a block of the int8 form
 constexpr int kRows = 256;
 constexpr int64_t kActivationBytes = 393216;
 constexpr int64_t kTasksPerThread = 8;
+constexpr int64_t kTasksPerThreadFewRows = 4;
+constexpr int kFewRows = 12;
 constexpr int kRowsPerTaskMin = 24;
 
 struct GluCall {
@@ -29,24 +31,26 @@ struct GluCall {
   ActivationBlock* blocks;  // [rows, n / 32]
 };
 
-// Columns [32 panel, 32 panel + 32) of some rows, at most kRows.
-void RunPanel(const GluCall& call, int64_t panel, MatMulRange rows) {
+// The columns of some panels and rows, at most kRows of their product.
+void RunPanels(const GluCall& call, MatMulRange panels, MatMulRange rows) {
   alignas(64) float sums[kRows * 2 * kColumns];  // [rows, gate | up]
   alignas(64) float h[kRows * kColumns];
   const CpuLevel level = call.ctx.level;
-  const int64_t panels = call.n / kColumns;
-  RunMatMulPanel(level, call.a, call.gate_up, panel, rows, sums, 2 * kColumns);
-  RunMatMulPanel(level, call.a, call.gate_up, panels + panel, rows, sums + kColumns, 2 * kColumns);
+  const int64_t all = call.n / kColumns;
+  const int64_t columns = (panels.end - panels.begin) * kColumns;
+  const MatMulRange up = {all + panels.begin, all + panels.end};
+  RunMatMulPanelsAt(level, call.a, call.gate_up, panels, rows, sums, 2 * columns);
+  RunMatMulPanelsAt(level, call.a, call.gate_up, up, rows, sums + columns, 2 * columns);
   const int count = static_cast<int>(rows.end - rows.begin);
   if (call.activation == GluActivation::kSilu) {
-    SwiGlu(level, sums, 2 * kColumns, count, kColumns, h);
+    SwiGlu(level, sums, 2 * columns, count, columns, h);
   } else {
-    GeGlu(level, sums, 2 * kColumns, count, kColumns, h);
+    GeGlu(level, sums, 2 * columns, count, columns, h);
   }
   for (int r = 0; r < count; ++r) {
     const int64_t row = rows.begin + r;
-    QuantizeRow(call.ctx, h + r * kColumns, kColumns, call.q + row * call.n + panel * kColumns,
-                call.blocks + row * panels + panel);
+    QuantizeRow(call.ctx, h + r * columns, columns, call.q + row * call.n + panels.begin * kColumns,
+                call.blocks + row * all + panels.begin);
   }
 }
 
@@ -61,7 +65,8 @@ Activations GluMatMul(const KernelContext& ctx, const Activations& a, const Pack
   const GluCall call = {ctx, a, gate_up, activation, n, space.q, space.blocks};
   const int threads = ctx.pool->thread_count();
   const int64_t panels = n / kColumns;
-  const int64_t tasks_wanted = threads == 1 ? 1 : threads * kTasksPerThread;
+  const int64_t tasks_per_thread = a.rows <= kFewRows ? kTasksPerThreadFewRows : kTasksPerThread;
+  const int64_t tasks_wanted = threads == 1 ? 1 : threads * tasks_per_thread;
   const int64_t panel_tasks = std::min(panels, tasks_wanted);
   const int64_t row_tasks = panels == 0
                                 ? 0
@@ -73,8 +78,12 @@ Activations GluMatMul(const KernelContext& ctx, const Activations& a, const Pack
     const int64_t rows_end = a.rows * (r_task + 1) / row_tasks;
     for (int64_t row = a.rows * r_task / row_tasks; row < rows_end; row += rows_at_once) {
       const MatMulRange rows = {row, std::min(rows_end, row + rows_at_once)};
-      for (int64_t p = panels * p_task / panel_tasks; p < panels * (p_task + 1) / panel_tasks; ++p)
-        RunPanel(call, p, rows);
+      // With few rows many panels of the gate in one go: reading them is nearly all there is to
+      // do, and after each jump to those of up, or back, memory has to answer first.
+      const int64_t panels_at_once = kRows / (rows.end - rows.begin);
+      const int64_t end = panels * (p_task + 1) / panel_tasks;
+      for (int64_t p = panels * p_task / panel_tasks; p < end; p += panels_at_once)
+        RunPanels(call, {p, std::min(end, p + panels_at_once)}, rows);
     }
   });
   return {a.rows, n, nullptr, space.q, space.blocks};

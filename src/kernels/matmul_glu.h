@@ -1,6 +1,7 @@
 // The gated half of a feed-forward block in one pass: act(x Wg^T) * (x Wu^T), at once in the int8
-// form that the next matmul reads. A panel of the gate is followed by the panel of up that it
-// multiplies while the sums of both are in the cache, so that neither ever becomes a row in memory.
+// form that the next matmul reads. Some panels of the gate are followed by the panels of up that
+// they multiply while the sums of both are in the cache, so that neither ever becomes a row in
+// memory.
 #pragma once
 
 #include <cstddef>
