@@ -78,6 +78,7 @@ class Connection : public HttpConnection, public ReplyOutput {
   void OnTick(Clock::time_point now);
   void Guard(const auto& step);
   void Gone();
+  void Reset();
   void ReleaseReply();
   size_t output_bytes() const { return out_.size() + sending_.size() - sent_; }
 
@@ -385,6 +386,14 @@ void Connection::Gone() {
   Close();
 }
 
+// What the client has not taken by now is dropped: the system would keep some MB of it for as long
+// as a client likes that reads a little at a time.
+void Connection::Reset() {
+  error_code ec;
+  socket_.set_option(asio::socket_base::linger(true, 0), ec);
+  Gone();
+}
+
 void Connection::Close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
@@ -414,7 +423,7 @@ void Connection::Tick(Clock::time_point now) {
 
 void Connection::OnTick(Clock::time_point now) {
   if (phase_ == Phase::kClosed) return;
-  if (now >= write_deadline_) return Gone();
+  if (now >= write_deadline_) return Reset();
   if (now >= read_deadline_) {
     if (phase_ == Phase::kRequest && request_begun_)
       return Refuse(408, "the request did not arrive in time");
