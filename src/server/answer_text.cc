@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/utf8.h"
+
 namespace cairn {
 
 AnswerText::AnswerText(const Tokenizer* tokenizer, std::shared_ptr<const StopSet> stops,
@@ -47,6 +49,31 @@ size_t AnswerText::reasoning_tokens() const {
   if (!end) return 0;
   const auto first_after = std::upper_bound(ends_.begin(), ends_.end(), *end);
   return std::min(static_cast<size_t>(first_after - ends_.begin()), kept_);
+}
+
+int64_t CountCharacters(std::string_view text) {
+  int64_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+int64_t TextOffsets::Push(Token token) {
+  // A character whose first bytes are there already is counted.
+  const int64_t begin = characters_ + (detokenizer_.has_pending() ? 1 : 0);
+  characters_ += CountCharacters(detokenizer_.Push(token));
+  return begin;
+}
+
+std::vector<int64_t> PromptOffsets(const Tokenizer& tokenizer, std::span<const Token> tokens,
+                                   std::string_view text) {
+  std::string bytes;
+  for (const Token token : tokens) bytes += tokenizer.TokenBytes(token);
+  const int64_t end = CountCharacters(text);
+  TextOffsets all(&tokenizer, false, end - CountCharacters(ReplaceBrokenUtf8(bytes)));
+  std::vector<int64_t> offsets;
+  offsets.reserve(tokens.size());
+  for (const Token token : tokens) offsets.push_back(std::clamp<int64_t>(all.Push(token), 0, end));
+  return offsets;
 }
 
 }  // namespace cairn

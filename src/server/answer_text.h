@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "server/reasoning_splitter.h"
@@ -45,5 +47,26 @@ class AnswerText {
   std::vector<uint64_t> ends_;  // by token: where its text ends, in those bytes
   size_t counted_ = 0, kept_ = 0;
 };
+
+int64_t CountCharacters(std::string_view text);
+
+// Where the text of each token begins, in characters of the whole text.
+class TextOffsets {
+ public:
+  // `begin`: characters before the first token. tokenizer must outlive this.
+  TextOffsets(const Tokenizer* tokenizer, bool skip_special, int64_t begin)
+      : detokenizer_(tokenizer, skip_special), characters_(begin) {}
+
+  int64_t Push(Token token);
+
+ private:
+  Detokenizer detokenizer_;
+  int64_t characters_;
+};
+
+// The same for the tokens of a prompt whose text the client knows. Tokens in front of that text
+// (BOS) begin with it.
+std::vector<int64_t> PromptOffsets(const Tokenizer& tokenizer, std::span<const Token> tokens,
+                                   std::string_view text);
 
 }  // namespace cairn

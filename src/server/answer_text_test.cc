@@ -118,5 +118,31 @@ TEST(AnswerText, AStopStringInsideTheReasoningEndsTheAnswer) {
   EXPECT_EQ(a.reasoning_tokens, 5u);
 }
 
+TEST(TextOffsets, CountTheCharactersOfTheTextBeforeAToken) {
+  const Vocabulary vocabulary;
+  auto offsets = [&](const std::string& bytes, int64_t begin) {
+    TextOffsets all(vocabulary.tokenizer.get(), true, begin);
+    std::vector<int64_t> list;
+    for (const Token token : Bytes(bytes)) list.push_back(all.Push(token));
+    return list;
+  };
+  using List = std::vector<int64_t>;
+  EXPECT_EQ(offsets("ab", 5), (List{5, 6}));
+  // Bytes after the first of a character begin after that character.
+  EXPECT_EQ(offsets("\xE2\x9B\xB0x", 0), (List{0, 1, 1, 1}));
+  // Each broken byte is a character of the text.
+  EXPECT_EQ(offsets("\x9B\xB0x", 0), (List{0, 1, 2}));
+  EXPECT_EQ(offsets("\xE2xy", 0), (List{0, 1, 2}));
+}
+
+TEST(TextOffsets, TokensInFrontOfThePromptsTextBeginWithIt) {
+  const Vocabulary vocabulary;
+  const std::vector<Token> tokens = Bytes("<s>ab");
+  EXPECT_EQ(PromptOffsets(*vocabulary.tokenizer, tokens, "ab"),
+            (std::vector<int64_t>{0, 0, 0, 0, 1}));
+  EXPECT_EQ(PromptOffsets(*vocabulary.tokenizer, tokens, "<s>ab"),
+            (std::vector<int64_t>{0, 1, 2, 3, 4}));
+}
+
 }  // namespace
 }  // namespace cairn

@@ -32,12 +32,6 @@ double Milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }
 
-int64_t CountCharacters(std::string_view text) {
-  int64_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return count;
-}
-
 // One request. Lives as long as its connection waits for the reply, or until the reply is written.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
@@ -76,6 +70,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Fail(const ApiError& error);
   UsageInfo Usage(const EndEvent& end) const;
   Timings TimingsNow() const;
+  void AddPromptEntry(const TokenLogprob& chosen, std::optional<double> logprob,
+                      const std::vector<TokenLogprob>& top);
   TokenEntry Entry(const TokenLogprob& chosen, std::optional<double> logprob,
                    const std::vector<TokenLogprob>& top) const;
   void OnGone();
@@ -98,8 +94,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   int64_t prompt_tokens_ = 0;
   Token first_prompt_token_ = 0;
   std::string echo_;
+  std::vector<int64_t> echo_offsets_;
   std::shared_ptr<TokenStream> stream_;
   std::optional<AnswerText> answer_;
+  std::optional<TextOffsets> offsets_;
   bool stopped_ = false, echo_pending_ = false;
 
   ReuseReport reuse_;
@@ -112,7 +110,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<TokenEntry> prompt_entries_, entries_;
   std::vector<Token> tokens_;
   size_t released_ = 0, sent_ = 0;  // tokens whose text was given out; that were sent
-  int64_t sent_characters_ = 0;
 };
 
 void Generation::Start(std::shared_ptr<HttpRequest> http) {
@@ -188,8 +185,10 @@ void Generation::OnPrepared(PreparedRequest p) {
   if (!p.request) return Fail(p.error);
   request_ = std::move(*p.request);
   echo_ = std::move(p.echo);
+  echo_offsets_ = std::move(p.echo_offsets);
   echo_pending_ = request_.echo;
   answer_.emplace(context_.loaded.tokenizer.get(), std::move(p.stops), p.reasoning);
+  offsets_.emplace(context_.loaded.tokenizer.get(), true, CountCharacters(echo_));
   Request& r = request_.engine;
   logprobs_ = r.logprobs;
   prompt_logprobs_ = r.prompt_logprobs;
@@ -260,16 +259,18 @@ void Generation::Handle(const ProgressEvent& event) {
 }
 
 void Generation::Handle(const PromptLogprobsEvent& event) {
-  if (prompt_entries_.empty())
-    prompt_entries_.push_back(Entry({first_prompt_token_, 0}, std::nullopt, {}));
-  prompt_entries_.push_back(Entry(event.chosen, event.chosen.logprob, event.top));
+  if (prompt_entries_.empty()) AddPromptEntry({first_prompt_token_, 0}, std::nullopt, {});
+  AddPromptEntry(event.chosen, event.chosen.logprob, event.top);
 }
 
 void Generation::Handle(const TokenEvent& event) {
   if (stopped_) return;
   if (echo_pending_) Echo();
   if (token_count_++ == 0) first_token_ = Clock::now();
-  if (event.logprob) entries_.push_back(Entry(*event.logprob, event.logprob->logprob, event.top));
+  if (event.logprob) {
+    entries_.push_back(Entry(*event.logprob, event.logprob->logprob, event.top));
+    entries_.back().text_offset = offsets_->Push(event.token);
+  }
   if (request_.return_tokens) tokens_.push_back(event.token);
   const AnswerText::Output output = answer_->Push(event.token);
   Give(output);
@@ -296,14 +297,13 @@ void Generation::Handle(const EndEvent& event) {
 void Generation::Echo() {
   echo_pending_ = false;
   if (prompt_logprobs_ && prompt_entries_.empty())  // a prompt of one token
-    prompt_entries_.push_back(Entry({first_prompt_token_, 0}, std::nullopt, {}));
+    AddPromptEntry({first_prompt_token_, 0}, std::nullopt, {});
   if (!streaming_) return;
   ChunkExtra extra;
   extra.has_logprobs = logprobs_.has_value();
   extra.logprobs = prompt_entries_;
   extra.logprob_count = logprobs_.value_or(0);
   Data(TextChunkJson(head_, echo_, extra));
-  sent_characters_ = CountCharacters(echo_);
   prompt_entries_.clear();
 }
 
@@ -326,7 +326,6 @@ void Generation::SendPiece(Part part, std::string_view text, size_t token_count)
   ChunkExtra extra;
   extra.has_logprobs = logprobs_.has_value();
   extra.logprob_count = logprobs_.value_or(0);
-  extra.text_offset = sent_characters_;
   if (extra.has_logprobs) extra.logprobs = std::span(entries_).first(token_count);
   extra.has_tokens = request_.return_tokens;
   if (extra.has_tokens) extra.tokens = std::span(tokens_).first(token_count);
@@ -338,7 +337,6 @@ void Generation::SendPiece(Part part, std::string_view text, size_t token_count)
   if (extra.has_logprobs) entries_.erase(entries_.begin(), entries_.begin() + count);
   if (extra.has_tokens) tokens_.erase(tokens_.begin(), tokens_.begin() + count);
   sent_ += token_count;
-  sent_characters_ += CountCharacters(text);
 }
 
 // Tokens that no text followed: tags at the end, characters cut by the limit.
@@ -413,10 +411,17 @@ Timings Generation::TimingsNow() const {
           .predicted_ms = Milliseconds(Clock::now() - first_token_)};
 }
 
+void Generation::AddPromptEntry(const TokenLogprob& chosen, std::optional<double> logprob,
+                                const std::vector<TokenLogprob>& top) {
+  TokenEntry entry = Entry(chosen, logprob, top);
+  entry.text_offset = echo_offsets_.at(prompt_entries_.size());
+  prompt_entries_.push_back(std::move(entry));
+}
+
 TokenEntry Generation::Entry(const TokenLogprob& chosen, std::optional<double> logprob,
                              const std::vector<TokenLogprob>& top) const {
   const Tokenizer& tokenizer = *context_.loaded.tokenizer;
-  TokenEntry entry{chosen.token, std::string(tokenizer.TokenBytes(chosen.token)), logprob, {}};
+  TokenEntry entry{chosen.token, std::string(tokenizer.TokenBytes(chosen.token)), logprob};
   for (const TokenLogprob& t : top)
     entry.top.push_back({t.token, std::string(tokenizer.TokenBytes(t.token)), t.logprob});
   return entry;

@@ -62,7 +62,7 @@ std::string KeyOf(const std::string& bytes) {
 }
 
 // The arrays of the legacy completions route. Offsets count characters of the text, as OpenAI's do.
-Json LegacyLogprobs(std::span<const TokenEntry> entries, int top_count, int64_t text_offset) {
+Json LegacyLogprobs(std::span<const TokenEntry> entries, int top_count) {
   Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(),
        offsets = Json::array();
   for (const TokenEntry& e : entries) {
@@ -72,8 +72,7 @@ Json LegacyLogprobs(std::span<const TokenEntry> entries, int top_count, int64_t 
     // Two tokens may have one text; the better one stays.
     for (const TokenEntry::Top& t : e.top) top.emplace(KeyOf(t.bytes), Finite(t.logprob));
     tops.push_back(e.logprob && top_count > 0 ? std::move(top) : Json());
-    offsets.push_back(text_offset);
-    for (const char c : e.bytes) text_offset += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    offsets.push_back(e.text_offset);
   }
   return {{"tokens", std::move(tokens)},
           {"token_logprobs", std::move(logprobs)},
@@ -82,9 +81,8 @@ Json LegacyLogprobs(std::span<const TokenEntry> entries, int top_count, int64_t 
           {"content", ContentLogprobs(entries)}};
 }
 
-Json LogprobsOf(Route route, std::span<const TokenEntry> entries, int top_count,
-                int64_t text_offset) {
-  if (route == Route::kCompletion) return LegacyLogprobs(entries, top_count, text_offset);
+Json LogprobsOf(Route route, std::span<const TokenEntry> entries, int top_count) {
+  if (route == Route::kCompletion) return LegacyLogprobs(entries, top_count);
   return {{"content", ContentLogprobs(entries)}, {"refusal", nullptr}};
 }
 
@@ -155,8 +153,7 @@ Json StreamChoice(const ReplyHead& head, Json delta, std::string_view text) {
 
 std::string PieceJson(const ReplyHead& head, Json choice, const ChunkExtra& extra) {
   if (extra.has_logprobs)
-    choice["logprobs"] =
-        LogprobsOf(head.route, extra.logprobs, extra.logprob_count, extra.text_offset);
+    choice["logprobs"] = LogprobsOf(head.route, extra.logprobs, extra.logprob_count);
   if (extra.has_tokens)
     choice["tokens"] = Json(std::vector<Token>(extra.tokens.begin(), extra.tokens.end()));
   Json chunk = Chunk(head, std::move(choice));
@@ -252,7 +249,7 @@ std::string WholeReplyJson(const ReplyHead& head, const WholeReply& reply) {
     choice["text"] = reply.text;
   }
   choice["logprobs"] =
-      reply.logprobs ? LogprobsOf(head.route, *reply.logprobs, reply.logprob_count, 0) : Json();
+      reply.logprobs ? LogprobsOf(head.route, *reply.logprobs, reply.logprob_count) : Json();
   choice["finish_reason"] = reply.finish_reason;
   if (reply.tokens) choice["tokens"] = *reply.tokens;
   Json object = Head(head, "chat.completion");

@@ -49,7 +49,6 @@ struct ChunkExtra {
   std::span<const Token> tokens;  // return_tokens
   bool has_tokens = false;
   const Timings* timings = nullptr;  // timings_per_token
-  int64_t text_offset = 0;           // legacy completions arrays
 };
 std::string RoleChunkJson(const ReplyHead& head);  // chat only: the first
 std::string TextChunkJson(const ReplyHead& head, std::string_view text, const ChunkExtra& extra);

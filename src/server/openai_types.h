@@ -72,12 +72,13 @@ struct TokenEntry {
   Token token;
   std::string bytes;              // TokenBytes
   std::optional<double> logprob;  // nullopt: the first token of an echoed prompt
+  int64_t text_offset = 0;        // completions: characters of the text before it
   struct Top {
     Token token;
     std::string bytes;
     double logprob;
   };
-  std::vector<Top> top;
+  std::vector<Top> top = {};
 };
 
 struct Timings {  // llama.cpp's

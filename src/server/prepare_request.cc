@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "server/answer_text.h"
+
 namespace cairn {
 namespace {
 
@@ -37,6 +39,8 @@ PreparedRequest PrepareRequest(const ServeContext& context, Route route, const s
   p.reasoning = ReasoningBegin(context, route, prompt->text);
   if (r.echo)
     p.echo = r.prompt_text ? *r.prompt_text : loaded.tokenizer->Decode(prompt->tokens, false);
+  if (r.engine.prompt_logprobs)
+    p.echo_offsets = PromptOffsets(*loaded.tokenizer, prompt->tokens, p.echo);
   p.stops = std::make_shared<const StopSet>(r.stop);
   r.engine.prompt = std::move(prompt->tokens);
   r.engine.system_end = prompt->system_end;

@@ -2,9 +2,11 @@
 // Threads: any; of the context only what does not change after loading is read.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "server/api_reply.h"
 #include "server/reasoning_splitter.h"
@@ -18,6 +20,7 @@ struct PreparedRequest {
   ApiError error;  // if there is no request
   ReasoningSplitter::Begin reasoning = ReasoningSplitter::Begin::kPlain;
   std::string echo;
+  std::vector<int64_t> echo_offsets;  // by prompt token, for echoed logprobs
   std::shared_ptr<const StopSet> stops;
 };
 PreparedRequest PrepareRequest(const ServeContext& context, Route route, const std::string& body);

@@ -221,6 +221,26 @@ class OtherModels(unittest.TestCase):
             self.assertEqual(list(top.values()), [t["logprob"] for t in entry["top_logprobs"]])
         self.assertTrue(any(key.startswith("bytes:\\x") for top in legacy["top_logprobs"] for key in top))
 
+    def test_text_offsets_where_bytes_are_broken_and_tokens_have_no_text(self):
+        body = {"prompt": "Hello hut", "max_tokens": 40, "logprobs": 0, "temperature": 1.5}
+        broken = special = 0
+        with Server("--model", str(GOLDEN / "falcon-h1" / "model.gguf")) as server:
+            for seed in range(6):
+                one = {**body, "seed": seed, "echo": seed % 2 == 0}
+                choice = server.post(COMPLETIONS, one).json["choices"][0]
+                chunks, _, _ = server.stream(COMPLETIONS, one)
+                text, offsets = choice["text"], choice["logprobs"]["text_offset"]
+                streamed = [x for c in chunks for x in (c["choices"][0]["logprobs"] or {"text_offset": []})["text_offset"]]
+                self.assertEqual(streamed, offsets)
+                self.assertEqual(offsets, sorted(offsets))
+                for token, begin in zip(choice["logprobs"]["tokens"], offsets):
+                    broken += "\ufffd" in token
+                    special += token.startswith("<|")
+                    if "\ufffd" not in token and not token.startswith("<|"):
+                        self.assertEqual(text[begin:begin + len(token)], token)
+        self.assertGreater(broken, 0)
+        self.assertGreater(special, 0)
+
 
 class Reasoning(unittest.TestCase):
     TEMPLATE = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
