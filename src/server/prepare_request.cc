@@ -19,6 +19,15 @@ ReasoningSplitter::Begin ReasoningBegin(const ServeContext& context, Route route
                                    : ReasoningSplitter::Begin::kMayOpen;
 }
 
+// Control tokens give no text, so a stop string that spells one is met where it is sampled.
+void StopAtControlTokens(const Tokenizer& tokenizer, GenerationRequest& r) {
+  for (const std::string& stop : r.stop) {
+    const auto tokens = tokenizer.Encode(stop, {.add_special = false, .parse_special = true});
+    if (tokens.ok() && tokens->size() == 1 && tokenizer.IsSpecial((*tokens)[0]))
+      r.engine.stop_token_ids.push_back((*tokens)[0]);
+  }
+}
+
 PreparedRequest Refused(ApiError error) {
   PreparedRequest p;
   p.error = std::move(error);
@@ -41,6 +50,7 @@ PreparedRequest PrepareRequest(const ServeContext& context, Route route, const s
     p.echo = r.prompt_text ? *r.prompt_text : loaded.tokenizer->Decode(prompt->tokens, false);
   if (r.engine.prompt_logprobs)
     p.echo_offsets = PromptOffsets(*loaded.tokenizer, prompt->tokens, p.echo);
+  StopAtControlTokens(*loaded.tokenizer, r);
   p.stops = std::make_shared<const StopSet>(r.stop);
   r.engine.prompt = std::move(prompt->tokens);
   r.engine.system_end = prompt->system_end;

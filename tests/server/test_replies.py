@@ -116,6 +116,14 @@ class Replies(unittest.TestCase):
             self.assertEqual(streamed, tokens)
             self.assertEqual(chunks[-1]["usage"]["completion_tokens"], len(tokens))
 
+    def test_a_stop_string_that_spells_a_control_token(self):
+        token = self.server.post("/tokenize", {"content": "<|im_start|>"}).json["tokens"]
+        self.assertEqual(len(token), 1)
+        body = {"prompt": "Hello", "max_tokens": 4, "logit_bias": {str(token[0]): 100}, "return_tokens": True}
+        self.assertEqual(self.server.post(COMPLETIONS, body).json["choices"][0]["tokens"], 4 * token)
+        choice = self.server.post(COMPLETIONS, {**body, "stop": ["@never@", "<|im_start|>"]}).json["choices"][0]
+        self.assertEqual((choice["text"], choice["tokens"], choice["finish_reason"]), ("", [], "stop"))
+
     def test_text_that_only_began_a_stop_string_is_not_lost(self):
         full = self.server.complete("Hello", max_tokens=12).json["choices"][0]["text"]
         almost = full[-3:] + "\u0001"
