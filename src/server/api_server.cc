@@ -85,6 +85,7 @@ ApiServer::ApiServer(HttpServer& http, Metrics& metrics, ApiOptions options)
   context_->model_id = options_.alias;
   http.SetRefuser([this](int status, std::string_view message, std::string_view origin) {
     const char* type = status >= 500 ? "unavailable_error" : "invalid_request_error";
+    context_->metrics.CountReply("other", status);
     return HttpRefusal{ErrorJson(MakeError(status, type, "", "[http] " + std::string(message))),
                        CorsHeaders(options_.access, origin)};
   });

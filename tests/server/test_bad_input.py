@@ -177,6 +177,12 @@ class BadConnections(unittest.TestCase):
                 self.assertEqual(status, 400)
                 self.assertIn(b'"error"', got)
 
+    def test_what_no_route_saw_is_counted(self):
+        name = 'cairn_requests_total{code="400",route="other"}'
+        before = self.server.metrics().get(name, 0)
+        self.raw(b"hello\r\n\r\n")
+        self.assertEqual(self.server.metrics()[name], before + 1)
+
     def test_empty_lines_before_a_request(self):
         with self.server.socket() as s:
             for _ in range(2):
