@@ -56,15 +56,28 @@ struct PendingAnswer {
   std::atomic<bool> is_ready{false};
 };
 
-Result<Prompt> ParseAndBuild(const ServeContext& context, const std::string& body,
-                             std::string* salt, std::optional<ApiError>* refused) {
+Result<Prompt> ParseAndBuild(const ServeContext& context, const std::string& body, Request* asked,
+                             std::optional<ApiError>* refused) {
   auto parsed = ParsePromptRequest(body, context.defaults, context.loaded.tokenizer->vocab_size());
   if (!parsed.value) {
     *refused = std::move(parsed.error);
     return InvalidArgument("refused");
   }
-  *salt = parsed.value->engine.cache_salt;
+  *asked = parsed.value->engine;
   return BuildPrompt(*context.loaded.prompts, *parsed.value);
+}
+
+// What the request itself keeps from being reused.
+void WithoutWhatItForbids(const Request& asked, ReuseReport& reuse) {
+  if (!asked.cache_prompt) {
+    reuse = {.prompt_tokens = reuse.prompt_tokens,
+             .restore_point = 0,
+             .matched = 0,
+             .miss_reason = MissReason::kDisabledByRequest};
+  } else if (asked.prompt_logprobs) {
+    reuse.restore_point = 0;
+    reuse.miss_reason = MissReason::kPromptLogprobs;
+  }
 }
 
 // Does something with a node of the cache; id: as the path has it.
@@ -154,13 +167,14 @@ JobAnswer ShowCacheJob(const LoadedService& loaded) {
 }
 
 JobAnswer ExplainJob(const ServeContext& context, const std::string& body) {
-  std::string salt;
+  Request asked;
   std::optional<ApiError> refused;
-  const auto prompt = ParseAndBuild(context, body, &salt, &refused);
+  const auto prompt = ParseAndBuild(context, body, &asked, &refused);
   if (refused) return {"", refused};
   if (!prompt.ok()) return Failed(prompt.status());
-  const auto explanation = ExplainPrompt(*context.loaded.engine, prompt->tokens, salt);
+  auto explanation = ExplainPrompt(*context.loaded.engine, prompt->tokens, asked.cache_salt);
   if (!explanation.ok()) return Failed(explanation.status());
+  WithoutWhatItForbids(asked, explanation->reuse);
   return {ExplanationJson(*explanation), {}};
 }
 

@@ -61,6 +61,14 @@ class Cache(unittest.TestCase):
         chat = self.server.post("/v1/cache/explain", {"messages": [{"role": "user", "content": "hi"}]})
         self.assertEqual(chat.status, 200)
 
+    def test_explain_knows_what_the_request_forbids(self):
+        prompt = words(150)
+        for fields in ({}, {"cache_prompt": False}, {"echo": True, "logprobs": 1}, {"cache_salt": "other"}):
+            self.restore_point(prompt)
+            said = self.server.post("/v1/cache/explain", {"prompt": prompt, **fields}).json
+            cairn = self.server.complete(prompt, max_tokens=2, **fields).json["cairn"]
+            self.assertEqual({k: said[k] for k in cairn}, cairn, fields)
+
     def test_salts_are_apart_and_not_shown(self):
         prompt = words(150)
         self.restore_point(prompt, cache_salt="alice-secret")
