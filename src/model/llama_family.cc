@@ -31,6 +31,19 @@ Status RefuseOtherTerms(const ModelFile& file, const DecoderConfig& config, bool
   return {};
 }
 
+// rope.rotary_layers, [layer_count] of 0 and 1, is a key of ours: directories have it of
+// config.json. llama.cpp's converter writes nothing and takes every 4th layer of SmolLM3 to be
+// without positions.
+Result<std::vector<int>> ReadRotaryLayers(const ModelFile& file, const LlamaFamily& family,
+                                          const DecoderConfig& config) {
+  const int layers = config.layer_count, interval = family.rotary_interval;
+  if (interval > 0 && file.Has(config.architecture + ".rope.rotary_layers"))
+    return ReadLayerSizes(file, config.architecture, "rope.rotary_layers", layers, 0, 1);
+  std::vector<int> rotary(static_cast<size_t>(layers), 1);
+  for (int i = interval; interval > 0 && i <= layers; i += interval) rotary[i - 1] = 0;
+  return rotary;
+}
+
 // attention.temperature_scale; the period is the context before it was stretched.
 Result<QueryGrowth> ReadGrowth(const ModelFile& file, const DecoderConfig& config) {
   QueryGrowth growth;
@@ -53,6 +66,7 @@ Result<LlamaConfig> ReadLlamaConfig(const ModelFile& file) {
     ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(file, name));
     for (const int kv_heads : config.decoder.layer_kv_heads)
       if (kv_heads == 0) return Unsupported("[model] a layer without attention");
+    ASSIGN_OR_RETURN(config.rotary_layers, ReadRotaryLayers(file, family, config.decoder));
     RETURN_IF_ERROR(RefuseOtherTerms(file, config.decoder, family.growing_queries));
     if (family.growing_queries) {
       ASSIGN_OR_RETURN(config.growth, ReadGrowth(file, config.decoder));

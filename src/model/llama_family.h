@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "kernels/rope.h"
 #include "model/config.h"
@@ -16,8 +17,10 @@ struct LlamaFamily {
   std::string_view name;  // general.architecture
   // GGUF's converter permutes the rows of q and k of some so that a pair lies side by side.
   RopePairs pairs = RopePairs::kHalfSplit;
-  bool head_norms = false;       // RMSNorm over each head of q and k
-  int rotary_interval = 0;       // n: every n-th layer has no positions (NoPE); 0: all have them
+  bool head_norms = false;  // RMSNorm over each head of q and k
+  // n: every n-th layer has no positions (NoPE), unless the file says which; 0: all layers have
+  // them.
+  int rotary_interval = 0;
   bool renormalise = true;       // weights of the chosen experts
   bool growing_queries = false;  // may have them
 };
@@ -27,10 +30,9 @@ struct LlamaConfig {
   DecoderConfig decoder;
   std::optional<MoeConfig> moe;
   QueryGrowth growth;
+  std::vector<int> rotary_layers;  // [layer_count], 0 or 1: whether the layer has positions
 
-  bool HasPositions(int layer) const {
-    return family.rotary_interval == 0 || (layer + 1) % family.rotary_interval != 0;
-  }
+  bool HasPositions(int layer) const { return rotary_layers[layer] != 0; }
 };
 
 // Of a file whose architecture is one of the family. Errors: those of ReadDecoderConfig.

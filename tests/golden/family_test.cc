@@ -108,6 +108,8 @@ std::vector<Case> Cases() {
   return {{"qwen2", [] { return RandomFamily("qwen2"); }},
           {"qwen3", [] { return RandomFamily("qwen3"); }},
           {"smollm3", [] { return RandomFamily("smollm3"); }},
+          {"smollm3_rotary_layers",
+           [] { return RandomFamily("smollm3").I32s("rope.rotary_layers", {0, 1, 1, 0, 1}); }},
           {"mistral3", [] { return RandomFamily("mistral3"); }},
           {"mixtral", [] { return RandomFamily("mixtral"); }},
           {"qwen2moe", [] { return RandomFamily("qwen2moe"); }},

@@ -213,8 +213,15 @@ class SmolLm3(Llama):
     def config(self, vary=None):
         c = super().config(vary)
         layers = pick(vary, 5, 4, 8)
-        return c | {"num_hidden_layers": layers, "no_rope_layer_interval": 4,
-                    "no_rope_layers": [int((i + 1) % 4 != 0) for i in range(layers)]}
+        return c | {"num_hidden_layers": layers, "no_rope_layer_interval": 4, "no_rope_layers": self.plain(layers)}
+
+    def plain(self, layers):
+        return [int((i + 1) % 4 != 0) for i in range(layers)]
+
+    def gguf_keys(self, c):
+        """llama.cpp knows the plain pattern only, and no key for it; cairn has one."""
+        rotary = c["no_rope_layers"]
+        return super().gguf_keys(c) | ({"rope.rotary_layers": rotary} if rotary != self.plain(len(rotary)) else {})
 
 
 class Qwen2(Llama):

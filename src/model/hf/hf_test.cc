@@ -427,6 +427,25 @@ TEST(HfDirectory, KeysThatTheModelsCodeAssumesMayBeLeftOut) {
   EXPECT_FALSE((*file)->HasTensor("output.weight"));
 }
 
+TEST(HfDirectory, SmolLm3SaysWhichLayersHavePositions) {
+  using Layers = std::vector<int64_t>;
+  const auto rotary = [](const std::string& keys) -> Result<Layers> {
+    TempDirectory temp;
+    CopyFiles(kData + "llama-a/hf", temp.path());
+    Replace(temp.path() + "/config.json", "", "\"llama\"", "\"smollm3\"" + keys);
+    RETURN_IF_ERROR(OpenAndLoad(temp.path()));
+    return (*OpenModelFile(temp.path()))->GetI64Array("smollm3.rope.rotary_layers");
+  };
+  EXPECT_EQ(rotary("").value(), (Layers{1, 1, 1, 0}));
+  EXPECT_EQ(rotary(", \"no_rope_layers\": null").value(), (Layers{1, 1, 1, 0}));
+  EXPECT_EQ(rotary(", \"no_rope_layer_interval\": 2").value(), (Layers{1, 0, 1, 0}));
+  EXPECT_EQ(rotary(", \"no_rope_layers\": [0, 1, 1, 0]").value(), (Layers{0, 1, 1, 0}));
+  for (const char* broken : {"[0, 1, 1]", "[]", "5", "[0, 1, 1, 2]", "[0, 1, 1, true]"}) {
+    const Status status = rotary(", \"no_rope_layers\": " + std::string(broken)).status();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss) << broken << ": " << status.ToString();
+  }
+}
+
 TEST(HfDirectory, AffineSettingsAreCheckedAndOverridden) {
   const auto config = ParseJson(
       R"({"quantization": {"group_size": 64, "bits": 4, "a.b": {"group_size": 32, "bits": 8},

@@ -1,18 +1,36 @@
 // Llama, Mistral, Mixtral (GGUF "llama") and SmolLM3, whose q and k rows GGUF permutes.
+#include <algorithm>
+
 #include "model/hf/adapters.h"
 
 namespace cairn {
 namespace {
 
-// SmolLM3: every 4th layer has no positions; another pattern has no key in GGUF.
-Status CheckNoRopeLayers(const HfBuilder& b) {
-  const JsonValue* layers = b.Find("no_rope_layers");
-  if (layers == nullptr) return {};
-  for (size_t i = 0; i < layers->elements().size(); ++i) {
-    if (layers->elements()[i].AsInteger() != ((i + 1) % 4 == 0 ? 0 : 1))
-      return Unsupported(
-          "[hf] config.json: got another pattern of no_rope_layers, wanted every 4th");
+constexpr int64_t kLayersMax = 1024;  // as ReadDecoderFrame
+
+// SmolLM3: no_rope_layers has 1 for each layer with positions; without it, every
+// no_rope_layer_interval-th has none.
+Status SetRotaryLayers(HfBuilder& b) {
+  ASSIGN_OR_RETURN(const int64_t layers, b.Integer("num_hidden_layers"));
+  ASSIGN_OR_RETURN(const int64_t interval, b.IntegerOr("no_rope_layer_interval", 4));
+  if (interval < 1) {
+    return DataLoss("[hf] config.json: got " + std::to_string(interval) +
+                    " as no_rope_layer_interval, wanted at least 1");
   }
+  std::vector<int64_t> rotary;
+  if (const JsonValue* list = b.Find("no_rope_layers"); list != nullptr) {
+    if (static_cast<int64_t>(list->elements().size()) != layers) {
+      return DataLoss("[hf] config.json: got " + std::to_string(list->elements().size()) +
+                      " elements as no_rope_layers, wanted one for each of " +
+                      std::to_string(layers) + " layers");
+    }
+    for (const JsonValue& element : list->elements())
+      rotary.push_back(element.AsInteger().value_or(-1));  // ReadLlamaConfig takes 0 and 1 only
+  } else {
+    for (int64_t i = 1; i <= std::min(layers, kLayersMax); ++i)
+      rotary.push_back(i % interval == 0 ? 0 : 1);
+  }
+  b.SetIntegers("rope.rotary_layers", rotary);
   return {};
 }
 
@@ -51,7 +69,7 @@ Status SetGrowth(HfBuilder& b) {
 Status Build(HfBuilder& b, Status (*map_ffn)(HfBuilder&, const std::string&, const std::string&)) {
   RETURN_IF_ERROR(b.Demand("hidden_act", "silu"));
   RETURN_IF_ERROR(b.Demand("use_sliding_window", false));
-  if (b.architecture() == "smollm3") RETURN_IF_ERROR(CheckNoRopeLayers(b));
+  if (b.architecture() == "smollm3") RETURN_IF_ERROR(SetRotaryLayers(b));
   if (b.architecture() == "mistral3") RETURN_IF_ERROR(SetGrowth(b));
   if (b.Find("sliding_window") != nullptr && b.Find("use_sliding_window") == nullptr) {
     ASSIGN_OR_RETURN(const int64_t size, b.Integer("sliding_window"));

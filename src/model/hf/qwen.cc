@@ -1,4 +1,4 @@
-// Qwen2 and Qwen3, dense and with experts, and SmolLM3.
+// Qwen2 and Qwen3, dense and with experts.
 #include "model/hf/adapters.h"
 
 namespace cairn {
