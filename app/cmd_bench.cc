@@ -100,7 +100,7 @@ Result<Figures> Measure(const BenchFlags& flags, int64_t branch_tokens,
   }
   const StateLayout& layout = model->layout();
   f.bytes_per_token =
-      static_cast<int64_t>(model->info().bytes_per_decode_token + 2 * layout.recurrent_bytes() +
+      static_cast<int64_t>(model->info().bytes_per_decode_token + 2 * layout.state_bytes() +
                            static_cast<size_t>(flags.sizes.depth) * layout.kv_bytes_per_token());
   return f;
 }

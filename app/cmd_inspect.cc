@@ -63,10 +63,12 @@ Report Describe(const ModelFile& file, const ModelFacts& f, const InspectFlags& 
   r.Add("quantization", f.quantization, "quantisation", f.quantization + ": " + Types(f));
   r.Add("tensor_types", types, "tensor types", Types(f));
   r.Add("layers", i64(f.layer_count), "layers",
-        std::to_string(f.layer_count) + ": " + std::to_string(f.attention_layers) + " attention, " +
-            std::to_string(f.recurrent_layers) + " recurrent");
-  r.Add("attention_layers", i64(f.attention_layers), "attention layers");
-  r.Add("recurrent_layers", i64(f.recurrent_layers), "recurrent layers");
+        std::to_string(f.layer_count) + ": " + std::to_string(f.attention_layers) +
+            " keep KV of every token, " + std::to_string(f.recurrent_layers) +
+            " a state of fixed size");
+  r.Add("attention_layers", i64(f.attention_layers), "with KV of every token");
+  // Windows of attention too: they cannot be cut back either.
+  r.Add("recurrent_layers", i64(f.recurrent_layers), "with a state of fixed size");
   r.Add("hidden_size", i64(f.hidden_size), "hidden size");
   r.Add("feed_forward_size", i64(f.ffn_size), "feed-forward size");
   r.Add("heads", i64(f.heads), "attention heads",

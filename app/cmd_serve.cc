@@ -174,7 +174,7 @@ Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options,
                    .parameter_count = info.parameter_count,
                    .vocab_size = info.vocab_size,
                    .weight_bytes = info.weight_bytes,
-                   .state_bytes = layout.recurrent_bytes(),
+                   .state_bytes = layout.state_bytes(),
                    .kv_bytes_per_token = layout.kv_bytes_per_token(),
                    .trimmable = layout.trimmable()};
   service.tokenizer = std::move(loaded.tokenizer);

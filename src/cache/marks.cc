@@ -5,10 +5,8 @@
 namespace cairn {
 namespace {
 
-constexpr int64_t kSkipTokens = 16;  // a lesser mark this close behind a checkpoint saves nothing
 constexpr int64_t kNearEndTokens = 16;   // a re-rendered last message often differs only in its end
 constexpr int64_t kTurnGapTokens = 256;  // a turn this long is worth a checkpoint of its own
-constexpr int64_t kBranchTokens = 64;    // below it, replaying is cheaper than another state
 constexpr size_t kLastTurns = 3;
 constexpr MarkKinds kNeverSkipped = kMarkGrid | kMarkEnd;
 
@@ -50,7 +48,7 @@ void SortAndJoin(std::vector<Mark>& marks) {
 }
 
 bool IsClose(int64_t position, int64_t checkpoint) {
-  return checkpoint > 0 && checkpoint <= position && position - checkpoint <= kSkipTokens;
+  return checkpoint > 0 && checkpoint <= position && position - checkpoint <= kMarkNearTokens;
 }
 
 // Drops skippable marks that lie close behind a checkpoint, existing or planned.
@@ -87,7 +85,8 @@ std::vector<Mark> PlanMarks(const MarkInputs& in) {
     const bool has_turns = AddTurns(in, marks);
     const int64_t near_end = in.prompt_tokens - kNearEndTokens;
     if (!has_turns && near_end > in.restore_point) marks.push_back({near_end, kMarkNearEnd});
-    if (in.matched - in.restore_point >= kBranchTokens) marks.push_back({in.matched, kMarkBranch});
+    if (in.matched - in.restore_point >= kMarkBranchTokens)
+      marks.push_back({in.matched, kMarkBranch});
   }
   marks.push_back({in.prompt_tokens, kMarkEnd});
   SortAndJoin(marks);

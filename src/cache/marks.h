@@ -32,6 +32,11 @@ inline constexpr MarkKinds kMarkGrid = 1, kMarkTurn = 2, kMarkNearEnd = 4, kMark
                            kMarkEnd = 16, kMarkFinish = 32;
 std::vector<const char*> MarkKindNames(MarkKinds kinds);  // "grid", "turn", "near-end", ...
 
+// A lesser mark this close behind a checkpoint saves nothing.
+inline constexpr int64_t kMarkNearTokens = 16;
+// A shorter shared prefix is replayed sooner than it is worth a state.
+inline constexpr int64_t kMarkBranchTokens = 64;
+
 struct Mark {
   int64_t position;  // a checkpoint after this many tokens
   MarkKinds kinds;

@@ -1,4 +1,4 @@
-// Why a request did not reuse more of its prompt (DESIGN section 7). Threads: plain data.
+// Why a request did not reuse more of its prompt. Threads: plain data.
 #pragma once
 
 namespace cairn {

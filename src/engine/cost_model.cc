@@ -70,8 +70,6 @@ int CostModel::RowsWithin(StepShape decode, double depth, const StepTarget& targ
   return std::clamp(static_cast<int>(room_ms / row), 1, rows_max);
 }
 
-double CostModel::fixed_ms() const { return terms_[0]; }
-double CostModel::row_ms() const { return terms_[1] / kRowsUnit; }
 double CostModel::row_ms_at(double depth) const {
   return terms_[1] / kRowsUnit + terms_[2] * depth / kDepthUnit;
 }

@@ -37,9 +37,7 @@ class CostModel {
   // observation: a careful guess.
   int RowsWithin(StepShape decode, double depth, const StepTarget& target, int rows_max) const;
 
-  double fixed_ms() const;
-  double row_ms() const;
-  double row_ms_at(double depth) const;
+  double row_ms_at(double depth) const;  // of one more row there
 
  private:
   static constexpr int kTerms = 3;

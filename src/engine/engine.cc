@@ -135,7 +135,7 @@ Result<std::shared_ptr<TokenStream>> ThreadedEngine::Submit(Request request,
         static_cast<int64_t>(options_.queue_limit) + options_.decode_concurrency)
       return ResourceExhausted("[engine] the queue is full, " +
                                std::to_string(options_.queue_limit) + " requests wait");
-    stream = std::make_shared<TokenStream>(next_id_, bell_);
+    stream = std::make_shared<TokenStream>(bell_);
     if (wakeup) stream->SetWakeup(std::move(wakeup));
     inbox_.push_back(std::make_unique<Sequence>(next_id_, std::move(request), stream, max_tokens));
     ++next_id_;

@@ -76,8 +76,6 @@ struct EngineStats {
   std::atomic<uint64_t> shared_waits{0};  // requests that waited for another one's prefix
   std::atomic<uint64_t> checkpoints{0}, cache_bytes{0}, live_bytes{0}, evictions{0};
   std::atomic<uint64_t> evictions_bytes{0}, evictions_paths{0};  // evictions, by the limit
-  std::atomic<uint64_t> last_step_ms_unix{
-      0};  // wall clock of the last finished step: /health sees a stuck engine
 };
 
 class PrefixTree;
@@ -114,8 +112,9 @@ class Engine {
                                                 EngineObserver observer = {});
   virtual ~Engine() = default;  // stops: cancels what runs, joins the thread
 
-  // Errors: kInvalidArgument (empty prompt, token out of range), kContextLength, kResourceExhausted
-  // (queue full), kUnavailable (draining).
+  // Errors: kInvalidArgument (empty prompt, token or figure out of range, a prompt that no memory
+  // of the budget could hold), kContextLength, kResourceExhausted (queue full), kUnavailable
+  // (draining, or stopped after a fault). `wakeup`: TokenStream::SetWakeup.
   virtual Result<std::shared_ptr<TokenStream>> Submit(Request request,
                                                       std::function<void()> wakeup = {}) = 0;
 

@@ -206,10 +206,6 @@ void EngineCore::UpdateGauges() {
     stats_.pinned_bytes = PageBytes(tree_.PinnedCounts());
     stats_.pinned_tokens = tree_.pinned_tokens_max();
   }
-  stats_.last_step_ms_unix =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                std::chrono::system_clock::now().time_since_epoch())
-                                .count());
 }
 
 uint64_t EngineCore::live_bytes() const {

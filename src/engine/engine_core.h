@@ -56,7 +56,6 @@ class EngineCore {
   const BlockPool& block_pool() const { return blocks_; }
   // Limits for tests: allocation fails beyond them.
   void SetPoolLimits(std::optional<size_t> blocks, std::optional<size_t> states);
-  size_t active_count() const { return active_.size(); }
   size_t waiting_count() const { return waiting_.size(); }
   size_t closing_count() const { return closing_.size(); }
   // Private memory of live sequences: what the pools hold and the tree does not.

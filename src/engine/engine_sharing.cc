@@ -7,11 +7,6 @@
 namespace cairn {
 namespace {
 
-// Fewer tokens than this are not worth a wait, as they are not worth a branch mark (cache/marks.h).
-constexpr int64_t kSharedMin = 64;
-// A checkpoint at most so far before the wanted position is as good (cache/marks.h).
-constexpr int64_t kNear = 16;
-
 int64_t SharedTokens(const Sequence& a, const Sequence& b) {
   const auto& x = a.request.prompt;
   const auto& y = b.request.prompt;
@@ -54,7 +49,8 @@ bool EngineCore::WaitsForSibling(Sequence& s) {
     if (runs && (*at)->position() < s.waits_until) return true;
     s.waits_for.reset();
     // No room for the checkpoint: who waits once more would only be the next one to find none.
-    if (runs && tree_.Find(s.tokens, s.request.cache_salt).restore_point + kNear < s.waits_until) {
+    if (runs && tree_.Find(s.tokens, s.request.cache_salt).restore_point + kMarkNearTokens <
+                    s.waits_until) {
       s.waited_in_vain = true;
       return false;
     }
@@ -62,7 +58,8 @@ bool EngineCore::WaitsForSibling(Sequence& s) {
   const Leader leader = FindLeader(s);
   if (leader.sequence == nullptr) return false;
   const Match match = tree_.Find(s.tokens, s.request.cache_salt);
-  if (leader.shared - match.restore_point < kSharedMin) return false;
+  // Not worth a branch mark, not worth a wait.
+  if (leader.shared - match.restore_point < kMarkBranchTokens) return false;
   PlantMark(*leader.sequence, leader.shared);
   s.waits_for = leader.sequence->id;
   s.waits_until = leader.shared;
@@ -87,7 +84,7 @@ EngineCore::Leader EngineCore::FindLeader(const Sequence& s) const {
 void EngineCore::PlantMark(Sequence& s, int64_t position) {
   const auto after = std::upper_bound(s.marks.begin(), s.marks.end(), position,
                                       [](int64_t p, const Mark& m) { return p < m.position; });
-  if (after != s.marks.begin() && position - std::prev(after)->position <= kNear) return;
+  if (after != s.marks.begin() && position - std::prev(after)->position <= kMarkNearTokens) return;
   s.marks.insert(after, {position, kMarkBranch});
 }
 

@@ -33,7 +33,6 @@ struct PendingMark {
 // What this step runs and found for one sequence; cleared by each step.
 struct StepWork {
   int rows = 0;                    // rows in Forward; 0 = none
-  int tap_begin = 0;               // its taps in the batch
   int logit_begin = 0;             // its first logit row
   int logit_count = 0;             // prompt rows first, the row to sample from last
   int64_t prompt_logit_begin = 0;  // position of the token that the first prompt row predicts
@@ -106,7 +105,6 @@ struct Sequence {
   EndEvent MakeEnd(FinishReason reason, Status error) const;
   void TellEnd(EndEvent end) noexcept;  // only the first one counts
   void TellError(const Status& error) noexcept;
-  bool end_told() const { return end_told_; }
 
  private:
   bool end_told_ = false;

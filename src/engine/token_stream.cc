@@ -13,8 +13,7 @@ void Doorbell::Ring() {
   rung_changed.notify_one();
 }
 
-TokenStream::TokenStream(uint64_t sequence_id, std::shared_ptr<Doorbell> engine)
-    : sequence_id_(sequence_id), engine_(std::move(engine)) {
+TokenStream::TokenStream(std::shared_ptr<Doorbell> engine) : engine_(std::move(engine)) {
   events_.reserve(kEventsReserved);
 }
 

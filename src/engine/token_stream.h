@@ -35,7 +35,7 @@ struct ReuseReport {
 
 struct TokenLogprob {
   Token token;
-  double logprob;  // log-softmax in double of the raw logits
+  double logprob;  // log-softmax of the raw logits; sampler.h states its error
 };
 
 // The request left the queue and its reuse is known. Sent once, first; a preemption does not repeat
@@ -84,7 +84,7 @@ class TokenStream {
   // Room for the first kEventsReserved events is allocated here; a reader that keeps up never makes
   // Push allocate for the buffer.
   static constexpr size_t kEventsReserved = 64;
-  explicit TokenStream(uint64_t sequence_id, std::shared_ptr<Doorbell> engine = nullptr);
+  explicit TokenStream(std::shared_ptr<Doorbell> engine = nullptr);
 
   // -- Handler side
   // Waits for the next event until `deadline`; nullopt on time-out. After an EndEvent no more
@@ -106,10 +106,8 @@ class TokenStream {
   void Push(StreamEvent event);
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
   std::optional<int64_t> ended() const;  // kept tokens, once End was called
-  uint64_t sequence_id() const { return sequence_id_; }
 
  private:
-  const uint64_t sequence_id_;
   std::atomic<bool> cancelled_{false};
   std::atomic<int64_t> kept_{-1};  // -1 = End not called yet
   std::mutex mutex_;

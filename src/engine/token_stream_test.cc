@@ -10,7 +10,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 TEST(TokenStream, EventsComeInOrderAcrossThreads) {
-  TokenStream stream(1);
+  TokenStream stream;
   std::atomic<int> wakeups{0};
   stream.SetWakeup([&] { ++wakeups; });
   std::thread engine([&] {
@@ -30,7 +30,7 @@ TEST(TokenStream, EventsComeInOrderAcrossThreads) {
 }
 
 TEST(TokenStream, DrainTakesWhatIsThere) {
-  TokenStream stream(1);
+  TokenStream stream;
   EXPECT_TRUE(stream.Drain().empty());
   for (int i = 0; i < 5; ++i) stream.Push(TokenEvent{i, {}, {}});
   ASSERT_TRUE(stream.Next(Clock::now()).has_value());
@@ -42,7 +42,7 @@ TEST(TokenStream, DrainTakesWhatIsThere) {
 
 TEST(TokenStream, CancelAndEndRingTheEngine) {
   auto bell = std::make_shared<Doorbell>();
-  TokenStream stream(7, bell);
+  TokenStream stream(bell);
   EXPECT_FALSE(stream.cancelled());
   EXPECT_FALSE(stream.ended().has_value());
   stream.End(3);

@@ -43,7 +43,7 @@ Result<ModelFacts> InspectModel(const ModelFile& file, KvType kv_type) {
   facts.tied_embedding = c.tied;
   facts.trained_context_length = c.trained_context_length;
   facts.file_bytes = file.size_bytes();
-  facts.state_bytes = plan.layout.recurrent_bytes();
+  facts.state_bytes = plan.layout.state_bytes();
   facts.checkpoint_bytes = plan.layout.buffer_bytes();
   facts.kv_bytes_per_token = plan.layout.kv_bytes_per_token();
   facts.trimmable = plan.layout.trimmable();

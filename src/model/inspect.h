@@ -33,7 +33,7 @@ struct ModelFacts {
   int64_t parameter_count = 0;
   uint64_t file_bytes = 0;
   uint64_t weight_bytes = 0;        // of all tensors, as in the file
-  uint64_t state_bytes = 0;         // recurrent and convolution state of one sequence
+  uint64_t state_bytes = 0;         // of fixed size, of one sequence: recurrent, conv, windows
   uint64_t checkpoint_bytes = 0;    // a state buffer: state, alignment and the final hidden row
   uint64_t kv_bytes_per_token = 0;  // over all layers, for the KV type asked for
   bool trimmable = false;           // no layer with a state of fixed size

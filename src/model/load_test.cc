@@ -189,7 +189,7 @@ TEST(InspectModel, SaysWhatAStateCosts) {
   EXPECT_FALSE(facts->trimmable);
   const auto model = LoadModel(*file);
   ASSERT_TRUE(model.ok()) << model.status().ToString();
-  EXPECT_EQ((*model)->layout().recurrent_bytes(), facts->state_bytes);
+  EXPECT_EQ((*model)->layout().state_bytes(), facts->state_bytes);
   EXPECT_EQ((*model)->layout().buffer_bytes(), facts->checkpoint_bytes);
   EXPECT_EQ((*model)->info().parameter_count, facts->parameter_count);
   EXPECT_EQ((*model)->info().quantization, facts->quantization);

@@ -1,7 +1,5 @@
 #include "state/block_pool.h"
 
-#include "state/state_pool.h"
-
 namespace cairn {
 
 Result<BlockRef> BlockPool::Allocate() {
@@ -23,11 +21,6 @@ void BlockPool::CheckInvariants() const {
   for (uint32_t count : use_counts_) used += count > 0;
   CHECK(used == held());
   CHECK(free() + held() == total());
-}
-
-Result<StateBuffer> StatePool::Allocate() {
-  ASSIGN_OR_RETURN(const uint32_t index, slab_.Allocate());
-  return StateBuffer(this, index);
 }
 
 }  // namespace cairn

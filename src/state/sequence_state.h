@@ -26,7 +26,7 @@ class SequenceState {
  public:
   // The empty state (length 0). Errors: kResourceExhausted.
   static Result<SequenceState> Create(BlockPool& blocks, StatePool& states);
-  // The state after `length` tokens. `blocks` cover [0, length): whole blocks are shared, the last
+  // The state after `length` tokens. `shared` cover [0, length): whole blocks are shared, the last
   // one is copied if `length` lies inside it. `state` (a buffer's bytes) is copied; empty on
   // trimmable layouts where no hidden row is kept at `length`: then the hidden row is zero until
   // the next token. Errors: kResourceExhausted; nothing is held then.

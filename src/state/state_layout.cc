@@ -38,7 +38,7 @@ Result<StateLayout> StateLayout::Create(std::vector<StatePart> parts, size_t hid
     if (bytes > kPartBytesMax) return InvalidArgument("[state_layout] state bytes too large");
     layout.trimmable_ = false;
     layout.offsets_.push_back(state_offset);
-    layout.recurrent_bytes_ += bytes;
+    layout.state_bytes_ += bytes;
     state_offset += AlignUp(bytes, kAlignment);
   }
   if (hidden_bytes > kPartBytesMax) return InvalidArgument("[state_layout] hidden row too large");

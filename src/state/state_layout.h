@@ -3,12 +3,10 @@
 //
 // Two stores:
 //  - full-attention KV lies in blocks of 64 positions (block_pool.h). One block holds those
-//  positions of *all* full-KV parts; part i lies
-//    at kv_offset(i) in the block, kv_bytes(i) long.
+//    positions of *all* full-KV parts; part i lies at kv_offset(i) in the block.
 //  - everything of fixed size lies in one state buffer (state_pool.h): recurrent and conv parts,
-//  window KV, and the final hidden row (the
-//    row that enters the lm head) of the last position, from which the logits are computed again.
-//    Part i lies at state_offset(i).
+//    window KV, and the final hidden row (the row that enters the lm head) of the last position,
+//    from which the logits are computed again. Part i lies at state_offset(i).
 // A state is complete or nothing: there is no trim, shift or rewind.
 //
 // Threads: immutable after Create.
@@ -53,7 +51,8 @@ struct StatePart {
 
 class StateLayout {
  public:
-  // hidden_bytes: the final hidden row. Errors: negative or overflowing sizes.
+  // hidden_bytes: the final hidden row. Errors: kInvalidArgument (a part beyond 1 TiB, a window
+  // without positions).
   static Result<StateLayout> Create(std::vector<StatePart> parts, size_t hidden_bytes);
 
   std::span<const StatePart> parts() const { return parts_; }
@@ -65,7 +64,7 @@ class StateLayout {
   size_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
   size_t block_bytes() const { return kv_bytes_per_token_ * kBlockTokens; }
   // Bytes of recurrent, conv and window parts; what `inspect` calls the state.
-  size_t recurrent_bytes() const { return recurrent_bytes_; }
+  size_t state_bytes() const { return state_bytes_; }
   // Bytes of one state buffer: all fixed-size parts and the hidden row, each aligned to 64.
   size_t buffer_bytes() const { return buffer_bytes_; }
   // True if a sequence can be restored at any length (no part but FullKv).
@@ -74,7 +73,7 @@ class StateLayout {
  private:
   std::vector<StatePart> parts_;
   std::vector<size_t> offsets_;
-  size_t hidden_offset_ = 0, hidden_bytes_ = 0, kv_bytes_per_token_ = 0, recurrent_bytes_ = 0,
+  size_t hidden_offset_ = 0, hidden_bytes_ = 0, kv_bytes_per_token_ = 0, state_bytes_ = 0,
          buffer_bytes_ = 0;
   bool trimmable_ = true;
 };

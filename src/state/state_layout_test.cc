@@ -13,7 +13,7 @@ TEST(StateLayout, PlacesPartsOneAfterTheOther) {
   EXPECT_EQ(layout.state_offset(1), 128u);  // aligned to 64
   EXPECT_EQ(layout.hidden_offset(), 192u);
   EXPECT_EQ(layout.buffer_bytes(), 192u + 128u);
-  EXPECT_EQ(layout.recurrent_bytes(), 110u);
+  EXPECT_EQ(layout.state_bytes(), 110u);
   EXPECT_EQ(layout.kv_offset(2), 0u);
   EXPECT_EQ(layout.kv_offset(3), 32u * 64u);
   EXPECT_EQ(layout.kv_bytes_per_token(), 40u);
@@ -34,7 +34,7 @@ TEST(StateLayout, AWindowIsARingOfTheBlocksItCanTouch) {
     const WindowKv window{windows[i], 10};
     EXPECT_EQ(window.blocks(), blocks[i]) << windows[i];
     const StateLayout layout = StateLayout::Create({{0, window}}, 64).value();
-    EXPECT_EQ(layout.recurrent_bytes(), static_cast<size_t>(blocks[i]) * 640);
+    EXPECT_EQ(layout.state_bytes(), static_cast<size_t>(blocks[i]) * 640);
     EXPECT_EQ(layout.kv_bytes_per_token(), 0u);
   }
 }

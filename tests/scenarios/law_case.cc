@@ -173,7 +173,7 @@ Request LawCase::RandomRequest() {
 
 void LawCase::Submit() {
   Request r = RandomRequest();
-  auto stream = std::make_shared<TokenStream>(requests_.size() + 1);
+  auto stream = std::make_shared<TokenStream>();
   const int64_t max_tokens = r.max_tokens;
   Running running{.request = r, .stream = stream, .outcome = {}};
   running.ran_before = ended_prompts_.contains(r.prompt) && r.cache_prompt &&

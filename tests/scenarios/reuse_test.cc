@@ -50,7 +50,7 @@ class Server {
     r.tail_begin = static_cast<int64_t>(prompt.size());
     r.prompt = std::move(prompt);
     r.max_tokens = max_tokens;
-    auto stream = std::make_shared<TokenStream>(next_id_);
+    auto stream = std::make_shared<TokenStream>();
     ++stats_.queue_length;
     core_->Enqueue(std::make_unique<Sequence>(next_id_++, std::move(r), stream, max_tokens));
     return stream;

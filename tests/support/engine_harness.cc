@@ -192,7 +192,7 @@ CoreDriver::~CoreDriver() {
 }
 
 std::shared_ptr<TokenStream> CoreDriver::Submit(Request request) {
-  auto stream = std::make_shared<TokenStream>(next_id_);
+  auto stream = std::make_shared<TokenStream>();
   const int64_t rest = model_.info().context_length - static_cast<int64_t>(request.prompt.size());
   const int64_t max_tokens = std::min(request.max_tokens, rest);
   ++stats_.queue_length;

@@ -11,17 +11,12 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-uint64_t Next(uint64_t hash, Token token) {
-  hash = (hash ^ (static_cast<uint64_t>(token) + 1)) * 0x9e3779b97f4a7c15u;
-  return hash ^ (hash >> 29);
-}
-
 uint64_t HashPath(const TreeNode* node) {
   std::vector<const TreeNode*> path;
   for (; !node->is_root(); node = node->parent) path.push_back(node);
   uint64_t hash = 0;
   for (size_t i = path.size(); i-- > 0;) {
-    for (const Token token : path[i]->tokens) hash = Next(hash, token);
+    for (const Token token : path[i]->tokens) hash = ExtendHash(hash, token);
   }
   return hash;
 }
@@ -36,7 +31,7 @@ Future::Future(const Trace& trace, const std::vector<int64_t>& restore_points, O
     if (restore_points[i] == 0) continue;
     const TokenRequest r = Tokenize(trace.requests[i]);
     uint64_t hash = 0;
-    for (int64_t p = 0; p < restore_points[i]; ++p) hash = Next(hash, r.tokens[p]);
+    for (int64_t p = 0; p < restore_points[i]; ++p) hash = ExtendHash(hash, r.tokens[p]);
     uses_[hash].push_back(static_cast<int64_t>(i));
   }
 }

@@ -31,7 +31,7 @@ class Future : public VictimChooser {
 
   const Order order_;
   int64_t now_ = -1;
-  // By hash of salt and tokens: the requests that restore there, the next one last.
+  // By hash of the tokens: the requests that restore there, the next one last.
   std::unordered_map<uint64_t, std::vector<int64_t>> uses_;
   std::unordered_map<uint64_t, uint64_t> hashes_;  // by node id; a node's end never changes
 };

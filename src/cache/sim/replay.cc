@@ -102,8 +102,8 @@ class Replayer {
     size_t next = 0;
     while (state.length() < end) {
       const int64_t limit = state.length() < n ? n : end;
-      RETURN_IF_ERROR(Step(request, r, std::min(options_.step_rows, limit - state.length()), marks,
-                           next, lease, state));
+      RETURN_IF_ERROR(
+          Step(r, std::min(options_.step_rows, limit - state.length()), marks, next, lease, state));
     }
     if (options_.policy != SimPolicy::kGridOnly &&
         WantsFinishMark(end, tree_.LastCheckpoint(lease, tokens), layout_.trimmable())) {
@@ -113,8 +113,9 @@ class Replayer {
     return {};
   }
 
-  Status Step(const TraceRequest&, const TokenRequest& r, int64_t rows,
-              const std::vector<Mark>& marks, size_t& next, Lease& lease, SequenceState& state) {
+  // The next rows, with the marks from `next` on that lie in them.
+  Status Step(const TokenRequest& r, int64_t rows, const std::vector<Mark>& marks, size_t& next,
+              Lease& lease, SequenceState& state) {
     RETURN_IF_ERROR(state.Reserve(rows));
     const int64_t end = state.length() + rows;
     std::vector<Mark> wanted;

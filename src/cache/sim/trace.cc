@@ -40,4 +40,9 @@ int64_t PromptLength(const TraceRequest& request) {
   return length;
 }
 
+uint64_t ExtendHash(uint64_t hash, Token token) {
+  hash = (hash ^ (static_cast<uint64_t>(token) + 1)) * 0x9e3779b97f4a7c15u;
+  return hash ^ (hash >> 29);
+}
+
 }  // namespace cairn

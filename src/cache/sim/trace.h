@@ -45,6 +45,8 @@ struct TokenRequest {
 };
 TokenRequest Tokenize(const TraceRequest& request);
 int64_t PromptLength(const TraceRequest& request);
+// The hash of a prefix (0: none) with one more token behind it.
+uint64_t ExtendHash(uint64_t hash, Token token);
 
 // How conversations of one kind go. Lengths are means in tokens; shares are probabilities.
 struct TrafficProfile {

@@ -162,11 +162,6 @@ const char* Wrong(const Line& line, double time) {
   return nullptr;
 }
 
-uint64_t NextHash(uint64_t hash, Token token) {
-  hash = (hash ^ (static_cast<uint64_t>(token) + 1)) * 0x9e3779b97f4a7c15u;
-  return hash ^ (hash >> 29);
-}
-
 // Gives each answer the tokens with which the first later prompt goes on.
 void FindOutputs(std::vector<Line>& lines) {
   std::unordered_multimap<uint64_t, size_t> open;  // by hash of the prompt
@@ -186,7 +181,7 @@ void FindOutputs(std::vector<Line>& lines) {
         line.output -= count;
         it = open.erase(it);
       }
-      hash = NextHash(hash, tokens[p]);
+      hash = ExtendHash(hash, tokens[p]);
     }
     const bool given = !lines[j].request.output.empty() || !lines[j].request.output_tokens.empty();
     if (given) lines[j].output = 0;

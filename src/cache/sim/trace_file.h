@@ -5,9 +5,8 @@
 //
 //   t         time; only its order counts, and 0 is the default. Lines must be in order.
 //   tokens    the prompt's token ids; or
-//   segments  [seed, length] or [seed, length, 1]: made-up text, equal for equal seeds, a prefix of
-//   it
-//             for a smaller length; the 1 says that a turn header begins there (a turn mark)
+//   segments  [seed, length] or [seed, length, 1]: made-up text, equal for equal seeds, a smaller
+//             length is a prefix of it; the 1 says that a turn header begins there (a turn mark)
 //   turns     positions at which turn headers begin, for `tokens`
 //   output    how many tokens are generated. Their ids are those with which the first later prompt
 //             goes on from exactly this one, as chats do; if there is none, nobody else's.
