@@ -13,7 +13,7 @@ constexpr int kLayersMax = 1024;
 constexpr int kHeadsMax = 4096;
 constexpr int kHeadDimMax = 576;  // AttentionShape
 constexpr int kVocabMax = 1 << 24;
-constexpr int kContextMax = 1 << 30;  // declared; ComputeRopeAngles bounds what is in force
+constexpr int kContextMax = 1 << 30;  // declared; kContextLengthMax bounds what is in force
 
 std::string Key(std::string_view architecture, std::string_view key) {
   return std::string(architecture) + "." + std::string(key);

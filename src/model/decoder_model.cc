@@ -98,7 +98,7 @@ void DecoderModel::FinishLoad(const ModelFile& file, const Weights& weights,
   info_.hidden_size = config_.hidden_size;
   info_.layer_count = config_.layer_count;
   info_.trained_context_length = config_.trained_context_length;
-  info_.context_length = options.context_length.value_or(config_.trained_context_length);
+  info_.context_length = ContextInForce(config_, options);
   info_.parameter_count = weights.parameter_count();
   info_.weight_bytes = weights.resident_bytes();
   // Of an untied embedding one row is read, of experts those of the token, of everything else all.

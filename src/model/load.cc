@@ -35,11 +35,10 @@ class RecordingSource final : public TensorSource {
 }  // namespace
 
 Result<std::unique_ptr<Model>> LoadModel(const ModelFile& file, const LoadOptions& options) {
-  constexpr int64_t kContextMax = int64_t{1} << 22;  // ComputeRopeAngles
   if (options.context_length.has_value() &&
-      (*options.context_length < 1 || *options.context_length > kContextMax)) {
+      (*options.context_length < 1 || *options.context_length > kContextLengthMax)) {
     return InvalidArgument("[model] context length is " + std::to_string(*options.context_length) +
-                           ", wanted 1 to " + std::to_string(kContextMax));
+                           ", wanted 1 to " + std::to_string(kContextLengthMax));
   }
   ASSIGN_OR_RETURN(const Architecture* architecture, ArchitectureOf(file));
   const std::unique_ptr<TensorSource> tensors = file.OpenTensors();

@@ -3,6 +3,7 @@
 // Threads: LoadModel runs on the caller's thread; the result is immutable.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,9 +23,13 @@ struct LoadOptions {
   Weights::Progress progress;             // bytes read so far, of all; may be empty
 };
 
-// The context length in force.
+// Positions beyond it have no exact angles (ComputeRopeAngles).
+inline constexpr int64_t kContextLengthMax = int64_t{1} << 22;
+
+// The context length in force; of a file that declares more than there may be, as much as may be.
 inline int64_t ContextInForce(const DecoderConfig& config, const LoadOptions& options) {
-  return options.context_length.value_or(config.trained_context_length);
+  return std::min(options.context_length.value_or(config.trained_context_length),
+                  kContextLengthMax);
 }
 
 // The file may be closed afterwards. Errors: InvalidArgument (options), DataLoss (broken file),

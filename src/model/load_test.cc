@@ -23,6 +23,7 @@ struct TinyLlama {
   std::string architecture = "llama";
   uint32_t heads = kHeads;
   uint32_t key_length = kHeadDim;
+  uint32_t context_length = 128;
   float norm_eps = 1e-5f;
   std::string rope_scaling;
   uint64_t ffn_rows = kFfn;
@@ -32,7 +33,7 @@ struct TinyLlama {
   std::vector<std::byte> Bytes() const {
     GgufWriter w;
     w.String("general.architecture", architecture).String("general.name", "tiny");
-    w.U32("llama.block_count", 1).U32("llama.context_length", 128);
+    w.U32("llama.block_count", 1).U32("llama.context_length", context_length);
     w.U32("llama.embedding_length", kHidden).U32("llama.feed_forward_length", kFfn);
     w.U32("llama.attention.head_count", heads).U32("llama.attention.key_length", key_length);
     w.U32("llama.attention.value_length", key_length);
@@ -138,8 +139,20 @@ TEST(LoadModel, ContextLengthComesFromTheOptionFirst) {
   ASSERT_TRUE(model.ok());
   EXPECT_EQ((*model)->info().context_length, 4096);
   EXPECT_EQ((*model)->info().trained_context_length, 128);
-  options.context_length = 0;
-  EXPECT_EQ(LoadBytes(TinyLlama().Bytes(), options).status().code(), StatusCode::kInvalidArgument);
+  for (const int64_t none : {int64_t{0}, kContextLengthMax + 1}) {
+    options.context_length = none;
+    EXPECT_EQ(LoadBytes(TinyLlama().Bytes(), options).status().code(),
+              StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(LoadModel, ADeclaredContextBeyondTheExactAnglesIsCut) {
+  TinyLlama tiny;
+  tiny.context_length = 10 << 20;
+  const auto model = LoadBytes(tiny.Bytes());
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ((*model)->info().trained_context_length, 10 << 20);
+  EXPECT_EQ((*model)->info().context_length, kContextLengthMax);
 }
 
 TEST(LoadModel, FingerprintCoversWeightsHyperparametersAndKvType) {
