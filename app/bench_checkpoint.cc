@@ -58,7 +58,8 @@ class CheckpointBench {
     }
     const double save = (Best(tapped) - Best(plain)) / taps;
     const double bytes = static_cast<double>(f.state_bytes);
-    const bool copies_block = model_.layout().kv_bytes_per_token() > 0 && kStart % 64 != 0;
+    const bool copies_block =
+        model_.layout().kv_bytes_per_token() > 0 && kStart % kBlockTokens != 0;
     const double restored_bytes =
         bytes + (copies_block ? static_cast<double>(model_.layout().block_bytes()) : 0);
     if (save > 0) f.save = CheckpointFigures::Save{1e3 * save, bytes / save / 1e9};

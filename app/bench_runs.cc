@@ -12,6 +12,8 @@
 namespace cairn {
 namespace {
 
+constexpr int64_t kPromptTail = 16;  // tokens of a generation's prompt behind `depth`
+
 // Random tokens, the same for the same seed.
 std::vector<Token> RandomTokens(int64_t count, int vocab_size, uint64_t seed) {
   std::vector<Token> tokens(count);
@@ -53,6 +55,8 @@ Request MakeRequest(std::vector<Token> prompt, int64_t max_tokens, bool cache) {
 
 }  // namespace
 
+int64_t DecodeTokens(const BenchSizes& sizes) { return kPromptTail + 1 + sizes.decode; }
+
 BenchRuns::BenchRuns(const BenchSizes& sizes, std::shared_ptr<const Model> model, Engine& engine)
     : sizes_(sizes), model_(std::move(model)), engine_(engine) {}
 
@@ -74,7 +78,6 @@ Result<double> BenchRuns::Prefill() {
 }
 
 Result<double> BenchRuns::Decode(int batch) {
-  constexpr int64_t kPromptTail = 16;
   return MedianOf(sizes_.repeat, [&](int i) -> Result<double> {
     std::vector<std::vector<Token>> prompts;
     for (int b = 0; b < batch; ++b) {

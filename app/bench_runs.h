@@ -21,6 +21,10 @@ struct BenchSizes {
   int repeat = 3;         // runs of each figure; the median counts
 };
 
+// Tokens behind `depth` that a timed generation takes of the context: a short prompt, the one token
+// that it gives, and those that are timed.
+int64_t DecodeTokens(const BenchSizes& sizes);
+
 class BenchRuns {
  public:
   struct Branch {

@@ -76,12 +76,13 @@ void AddCheckpoint(const CheckpointFigures& c, Report& r) {
 Result<int64_t> BranchTokens(const BenchFlags& flags, const ModelInfo& info) {
   const int64_t tokens = flags.branch.value_or(std::min(kBranchTokens, info.context_length - 1));
   const BenchSizes& s = flags.sizes;
-  const int64_t longest = std::max<int64_t>(
-      {s.depth + s.prefill, tokens, s.depth + s.decode + 17, kCheckpointBenchTokens - 1});
-  if (longest < info.context_length) return tokens;
-  return InvalidArgument("[bench] " + std::to_string(longest) + " tokens, but the context is " +
-                         std::to_string(info.context_length) +
-                         "; give --context-length or smaller figures");
+  // A prompt needs room for one token more than it has.
+  const int64_t needed = std::max<int64_t>(
+      {s.depth + s.prefill + 1, tokens + 1, s.depth + DecodeTokens(s), kCheckpointBenchTokens});
+  if (needed <= info.context_length) return tokens;
+  return InvalidArgument(
+      "[bench] " + std::to_string(needed) + " tokens are needed, but the context is " +
+      std::to_string(info.context_length) + "; give --context-length or smaller figures");
 }
 
 Result<Figures> Measure(const BenchFlags& flags, int64_t branch_tokens,
@@ -113,7 +114,7 @@ void AddFigures(const Figures& f, const BenchFlags& flags, const Roof& roof, Rep
   r.Add("prefill_tokens", flags.sizes.prefill, "prefill tokens");
   r.Add("prefill_tps", f.prefill_tps, "prefill", Rate(f.prefill_tps));
   r.Add("decode_tps", f.decode_tps, "decode", Rate(f.decode_tps));
-  r.Add("bytes_per_token", f.bytes_per_token, "bytes read per decoded token",
+  r.Add("bytes_per_token", f.bytes_per_token, "bytes moved per decoded token",
         FormatSize(static_cast<uint64_t>(f.bytes_per_token)));
   std::snprintf(text, sizeof text, "%.0f %%", 100 * share);
   r.Add("decode_bandwidth_share", share, "share of read bandwidth", text);

@@ -174,6 +174,7 @@ void AddBenchCache(CLI::App& bench, RunCommand& run) {
                   "of one checkpoint besides KV; 0: a model without recurrent layers");
   cmd->add_flag("--json", flags->json, "one JSON object a line");
   cmd->add_flag("--csv", flags->csv, "comma-separated values");
+  AddEnvironmentNames(*cmd);
   cmd->callback([flags, &run] { run = [flags] { return ExitStatus(RunBenchCache(*flags)); }; });
 }
 

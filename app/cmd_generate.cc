@@ -6,10 +6,8 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <string>
 
 #include "commands.h"
@@ -17,11 +15,13 @@
 #include "load_model.h"
 #include "server/openai_json.h"
 #include "text/detokenizer.h"
+#include "text_file.h"
 
 namespace cairn {
 namespace {
 
 constexpr auto kPatience = std::chrono::hours(24);
+constexpr size_t kPromptBytesMax = size_t{16} << 20;
 
 struct GenerateFlags {
   ModelFlags model;
@@ -44,11 +44,7 @@ Result<std::string> ReadPrompt(const GenerateFlags& flags) {
       return InvalidArgument("[generate] no prompt, wanted -p TEXT or --prompt-file FILE");
     return flags.prompt;
   }
-  std::ifstream file(flags.prompt_file, std::ios::binary);
-  if (!file) return NotFound("[generate] --prompt-file " + flags.prompt_file + ": cannot be read");
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return ReadTextFile("--prompt-file", flags.prompt_file, kPromptBytesMax);
 }
 
 Result<Prompt> BuildPrompt(const GenerateFlags& flags, const PromptBuilder& builder,
@@ -90,6 +86,8 @@ void PrintStats(const EndEvent& end, const ReuseReport& reuse) {
 }
 
 Status Generate(const GenerateFlags& flags) {
+  if (!flags.system.empty() && !flags.chat)
+    return InvalidArgument("[generate] --system without --chat, wanted both or neither");
   ASSIGN_OR_RETURN(const std::string text, ReadPrompt(flags));
   ASSIGN_OR_RETURN(const LoadedModel loaded,
                    LoadModelFile(flags.model, {flags.sampling.chat_template,

@@ -262,6 +262,8 @@ class Shutdown {
 Status Serve(const ServeFlags& flags) {
   ASSIGN_OR_RETURN(const LogFormat log_format, ParseLogFormat(flags.log_format));
   SetLogFormat(log_format);
+  ASSIGN_OR_RETURN(const LogLevel log_level, ParseLogLevel(flags.model.log_level));
+  SetLogLevel(log_level);
   ASSIGN_OR_RETURN(const EngineOptions engine_options,
                    ResolveEngineOptions(flags.model, flags.engine));
   ASSIGN_OR_RETURN(const ApiOptions api_options, ResolveApiOptions(flags));

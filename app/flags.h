@@ -38,7 +38,7 @@ struct EngineFlags {
   int prompt_concurrency = 8;
   int queue_limit = 512;
   std::optional<std::string> memory_budget;  // empty: a share of the machine's or cgroup's memory
-  double target_inter_token_ms = 0;          // 0: twice the pace of undisturbed streams
+  double target_inter_token_ms = 0;          // 0: by what a step of the streams alone takes
   std::string cache_dir;                     // not in this version
 };
 

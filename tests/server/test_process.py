@@ -62,7 +62,7 @@ class Flags(unittest.TestCase):
         done = subprocess.run([harness.BINARY, "bench", "--context-length", "144", "--prefill", "64", "--decode", "8", "--branch", "0"],
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("the context is 144", done.stderr)
+        self.assertIn("160 tokens are needed, but the context is 144", done.stderr)
 
     def test_a_model_without_a_template(self):
         golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "data" / "qwen3" / "hf"
