@@ -1,6 +1,6 @@
 // The API: which route does what, who may call it, and what is said while the model loads, while
 // shutting down and after a fault.
-// Owns: the loaded service and the worker. Threads: the IO thread, but for the constructor and
+// Owns: the loaded service and the workers. Threads: the IO thread, but for the constructor and
 // Close.
 #pragma once
 
@@ -34,7 +34,7 @@ class ApiServer {
 
   void Drain();      // new requests get 503, running ones go on
   void CancelAll();  // those too
-  // Ends worker and engine. REQUIRES: the IO thread runs no more.
+  // Ends workers and engine. REQUIRES: the IO thread runs no more.
   void Close();
 
   const std::string& model_id() const { return context_->model_id; }

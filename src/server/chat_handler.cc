@@ -32,6 +32,16 @@ double Milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }
 
+// An error of Submit, with the sizes of a prompt that is too long.
+ApiError SubmitError(const Status& status, int64_t prompt_tokens, int64_t context_length) {
+  ApiError error = ToApiError(status);
+  if (status.code() == StatusCode::kContextLength) {
+    error.n_prompt_tokens = prompt_tokens;
+    error.n_ctx = context_length;
+  }
+  return error;
+}
+
 // One request. Lives as long as its connection waits for the reply, or until the reply is written.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
@@ -465,15 +475,6 @@ void Generation::Close() { stream_.reset(); }
 void StartGeneration(ServeContext& context, Route route, std::shared_ptr<HttpRequest> request,
                      ApiReply reply) {
   std::make_shared<Generation>(context, route, std::move(reply))->Start(std::move(request));
-}
-
-ApiError SubmitError(const Status& status, int64_t prompt_tokens, int64_t context_length) {
-  ApiError error = ToApiError(status);
-  if (status.code() == StatusCode::kContextLength) {
-    error.n_prompt_tokens = prompt_tokens;
-    error.n_ctx = context_length;
-  }
-  return error;
 }
 
 }  // namespace cairn

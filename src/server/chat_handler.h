@@ -16,7 +16,4 @@ namespace cairn {
 void StartGeneration(ServeContext& context, Route route, std::shared_ptr<HttpRequest> request,
                      ApiReply reply);
 
-// An error of Submit, with the sizes of a prompt that is too long.
-ApiError SubmitError(const Status& status, int64_t prompt_tokens, int64_t context_length);
-
 }  // namespace cairn

@@ -86,8 +86,8 @@ using HttpHandler =
 
 class HttpServer {
  public:
-  // Listens; connections wait until Run. port 0: any free one. Errors: kInvalidArgument (the
-  // address), kUnavailable (the port is in use).
+  // Listens; connections wait until Run. port 0: any free one. Errors: kInvalidArgument (no such
+  // address, or the port is in use).
   static Result<std::unique_ptr<HttpServer>> Listen(const std::string& host, int port,
                                                     const HttpLimits& limits);
   virtual ~HttpServer() = default;  // closes all connections; REQUIRES: Run has returned

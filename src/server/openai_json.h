@@ -61,14 +61,15 @@ std::string UsageChunkJson(const ReplyHead& head, const UsageInfo& usage);
 std::string ProgressChunkJson(const ReplyHead& head, int64_t total, int64_t cached,
                               int64_t processed, double time_ms);
 
-std::string ModelsJson(const std::string& id, int64_t created, const struct ServedModel& model);
-std::string ModelJson(const std::string& id, int64_t created, const struct ServedModel& model);
+// What /v1/models and /props say of the model.
 struct ServedModel {
   std::string name, architecture, quantization, path;
   int64_t context_length = 0, trained_context_length = 0, parameter_count = 0, vocab_size = 0;
   uint64_t weight_bytes = 0, state_bytes = 0, kv_bytes_per_token = 0;
   bool trimmable = false;
 };
+std::string ModelsJson(const std::string& id, int64_t created, const ServedModel& model);
+std::string ModelJson(const std::string& id, int64_t created, const ServedModel& model);
 std::string PropsJson(const ServedModel& model, const std::string& chat_template,
                       const std::string& bos, const std::string& eos, int slots,
                       bool cache_enabled);

@@ -343,28 +343,13 @@ void ReadStream(Fields& f, GenerationRequest& r) {
   r.timings_per_token = f.Bool("timings_per_token", false);
 }
 
-constexpr const char* kUnsupported[] = {"json_schema",
-                                        "grammar",
-                                        "guided_json",
-                                        "guided_regex",
-                                        "guided_choice",
-                                        "guided_grammar",
-                                        "structured_outputs",
-                                        "regex",
-                                        "ebnf",
-                                        "functions",
-                                        "function_call",
-                                        "suffix",
-                                        "lora",
-                                        "adapters",
-                                        "samplers",
-                                        "audio",
-                                        "chat_template",
-                                        "documents",
-                                        "logits_processors",
-                                        "bad_words",
-                                        "prompt_logprobs",
-                                        "allowed_token_ids"};
+constexpr const char* kUnsupported[] = {
+    "json_schema",   "grammar",         "guided_json",        "guided_regex",
+    "guided_choice", "guided_grammar",  "structured_outputs", "regex",
+    "ebnf",          "functions",       "function_call",      "suffix",
+    "lora",          "adapters",        "samplers",           "audio",
+    "chat_template", "documents",       "role_mapping",       "logits_processors",
+    "bad_words",     "prompt_logprobs", "allowed_token_ids"};
 
 bool IsNeutral(const std::string& name, const Json& v) {
   if (v.is_string()) {

@@ -34,7 +34,6 @@ bool WorkQueue::Push(std::function<void()> job) {
     std::lock_guard lock(mutex_);
     if (stop_ || jobs_.size() >= jobs_max_) return false;
     jobs_.push_back(std::move(job));
-    job_count_.fetch_add(1, std::memory_order_relaxed);
   }
   changed_.notify_one();
   return true;
@@ -56,8 +55,6 @@ void WorkQueue::Main() {
       job();
     } catch (const std::exception&) {  // whoever waits is told by its own job
     }
-    job = nullptr;
-    job_count_.fetch_sub(1, std::memory_order_relaxed);
   }
 }
 

@@ -1,9 +1,8 @@
 // One worker thread of low priority for what must not hold up the IO thread: parsing, rendering,
 // encoding, and questions to the engine.
-// Owns: the thread and the jobs that wait. Threads: Push and waiting_count from any thread.
+// Owns: the thread and the jobs that wait. Threads: Push from any thread.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -23,9 +22,6 @@ class WorkQueue {
   // False: full, and the job was not taken. Jobs run one after the other and should not
   // throw: nobody hears of it.
   [[nodiscard]] bool Push(std::function<void()> job);
-  size_t job_count() const {
-    return job_count_.load(std::memory_order_relaxed);
-  }  // running included
 
  private:
   void Main();
@@ -34,7 +30,6 @@ class WorkQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
-  std::atomic<size_t> job_count_{0};
   bool stop_ = false;
   std::thread thread_;
 };

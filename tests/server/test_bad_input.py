@@ -60,7 +60,10 @@ class BadInput(unittest.TestCase):
             "logprobs": ["x"], "top_logprobs": [21, -1], "logit_bias": [[5], {"x": 1}, {"999999": 1}, {"1": "x"}, {"1": 1000}],
             "tools": ["x", {}], "stop_token_ids": ["x", [-1]], "stream_options": [5], "cache_prompt": ["x"],
             "response_format": [{"type": "json_object"}], "tool_choice": ["required"], "chat_template_kwargs": [5],
-            "priority": ["x", 1.5, 100000], "repetition_penalty": [0], "top_k": ["x", -5],
+            "priority": ["x", 1.5, 100000], "repetition_penalty": [0], "top_k": ["x", -5], "min_tokens": [-1, "x"],
+            "repetition_context_size": [-2, "x"], "cache_salt": [5, "s" * 1025], "xtc_probability": [-0.1, 2],
+            "use_beam_search": [True], "bad_words": [["x"]], "prompt_logprobs": [0, 1], "truncate_prompt_tokens": [5],
+            "n_probs": [3], "t_max_predict_ms": [50], "typical_p": [0.9], "mirostat": [2], "grammar": ["root ::= x"],
         }
         for name, values in cases.items():
             for value in values:
@@ -94,6 +97,7 @@ class BadInput(unittest.TestCase):
     def test_lenient_input(self):
         for fields in ({"max_completion_tokens": 3}, {"stop": None}, {"max_tokens": 2 ** 63}, {"max_tokens": 10 ** 30}, {"n": 1}, {"user": "u", "unknown": [1, {"a": 2}]},
                        {"tools": None, "temperature": None, "logprobs": None}, {"model": "any/thing"}, {"seed": -1},
+                       {"use_beam_search": False, "bad_words": [], "n_probs": 0, "t_max_predict_ms": -1, "grammar": ""},
                        {"messages": [{"role": "developer", "content": "be brief"}, {"role": "user", "content": "hi"}]},
                        {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]},
                        {"messages": [{"role": "user", "content": "hi"},

@@ -111,6 +111,15 @@ class Cache(unittest.TestCase):
         for path in ("/v1/cache/999999999/pin", "/v1/cache/x/pin", "/v1/cache/1/other"):
             self.assertEqual(self.server.post(path, {}).status, 404, path)
 
+    def test_a_pin_too_many_is_a_conflict(self):
+        with Server("--prefill-step-size", "64", "--prompt-cache-size", "2") as server:  # pins may take half of the paths
+            server.complete(words(150))
+            nodes = [n["id"] for n in server.get("/v1/cache").json["nodes"] if n["checkpoint"]]
+            self.assertEqual(server.post(f"/v1/cache/{nodes[0]}/pin", {}).status, 200)
+            refused = server.post(f"/v1/cache/{nodes[1]}/pin", {})
+            self.assertEqual((refused.status, refused.error["code"]), (409, "pins_full"))
+            self.assertNotIn("retry-after", refused.headers)
+
     def test_an_aborted_prefill_goes_on_where_it_stopped(self):
         prompt = words(900)
         s = Stream(self.server, COMPLETIONS,

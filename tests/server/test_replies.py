@@ -216,9 +216,32 @@ class Replies(unittest.TestCase):
         ended = self.server.complete("Hello", max_tokens=10, stop_token_ids=[first]).json
         self.assertEqual((ended["choices"][0]["text"], ended["choices"][0]["finish_reason"]), ("", "stop"))
         self.assertEqual(self.server.chat(max_tokens=60, ignore_eos=True).json["usage"]["completion_tokens"], 60)
-        for field, value in (("top_k", 5), ("min_p", 0.1), ("repetition_penalty", 1.2), ("presence_penalty", 0.5),
-                             ("frequency_penalty", 0.5), ("xtc_probability", 0.5), ("id_slot", 3), ("cache_salt", "s")):
-            self.assertEqual(self.server.complete("Hello", temperature=0.7, **{field: value}).status, 200, field)
+        self.assertEqual(self.server.complete("Hello", id_slot=3, max_tokens=10).json["choices"], base.json["choices"])
+
+    def test_each_sampling_field_has_its_effect(self):
+        def text(prompt="Hello", **fields):
+            return self.server.complete(prompt, max_tokens=10, seed=1, **fields).json["choices"][0]["text"]
+        greedy, hot = text(), text(temperature=20)
+        self.assertNotEqual(hot, greedy)
+        for only_the_best in ({"top_k": 1}, {"top_p": 0}, {"min_p": 1}):
+            self.assertEqual(text(temperature=20, **only_the_best), greedy, only_the_best)
+        warm = text(temperature=1)
+        self.assertNotEqual(text(temperature=1, xtc_probability=1, xtc_threshold=0), warm)
+        self.assertEqual(text(temperature=1, xtc_probability=1, xtc_threshold=1), warm)
+        # A token that would come again and again.
+        token = self.server.post("/tokenize", {"content": greedy}).json["tokens"][0]
+        bias = {"logit_bias": {str(token): 60}}
+        again = text(**bias)
+        self.assertEqual(again, self.server.post("/detokenize", {"tokens": [token] * 10}).json["content"])
+        for penalty in ({"repetition_penalty": 100}, {"presence_penalty": 100}, {"frequency_penalty": 100}):
+            self.assertNotEqual(text(**bias, **penalty), again, penalty)
+        self.assertEqual(text(**bias, repetition_penalty=100, repetition_context_size=0), again)
+
+    def test_min_tokens_holds_back_every_end(self):
+        first = self.server.post("/tokenize", {"content": self.server.complete("Hello").json["choices"][0]["text"]}).json["tokens"][0]
+        ended = self.server.complete("Hello", stop_token_ids=[first], min_tokens=5).json
+        self.assertGreaterEqual(ended["usage"]["completion_tokens"], 5)
+        self.assertEqual(self.server.complete("Hello", stop_token_ids=[first]).json["usage"]["completion_tokens"], 0)
 
 
 class OtherModels(unittest.TestCase):
