@@ -2,12 +2,15 @@
 import json
 import pathlib
 import re
+import subprocess
 import unittest
 
+import harness
 from harness import Server, Stream
 
 CHAT = "/v1/chat/completions"
 LONG = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 3500, "ignore_eos": True, "stream": True}
+MANUAL = pathlib.Path(__file__).resolve().parents[2] / "docs" / "server.md"
 DASHBOARD = pathlib.Path(__file__).resolve().parents[2] / "docs" / "grafana" / "cairn.json"
 
 
@@ -62,6 +65,25 @@ class Figures(unittest.TestCase):
             self.assertTrue(names, query)
             for name in names:
                 self.assertIn(name, shown, query)
+
+    def test_the_manual_names_what_exists_and_all_of_it(self):
+        manual = MANUAL.read_text(encoding="utf-8")
+        named = set(re.findall(r"`((?:cairn_|llamacpp:)[a-z_]+)`", manual))
+        with Server() as server:
+            server.chat("Hello!")
+            families = set(re.findall(r"(?m)^# TYPE (\S+)", server.get("/metrics").body.decode()))
+            self.assertEqual(named, families)
+            routes = re.findall(r"`(GET|POST|DELETE) (/\S*)`", manual)
+            self.assertGreater(len(routes), 20)
+            for method, path in routes:
+                reply = server.request(method, path.replace("{id}", "0"), None if method == "GET" else b"{}")
+                known = reply.status not in (404, 405, 501) or any(w in reply.error["message"] for w in ("no node", "no model"))
+                self.assertTrue(known, (method, path, reply.body))
+        text = subprocess.run([harness.BINARY, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+        flags = set(re.findall(r"(?m)^\s+(--[a-z-]+)", text)) - {"--help"}
+        self.assertGreater(len(flags), 30)
+        self.assertEqual({f for f in flags if f"`{f}`" not in manual}, set())
+        self.assertEqual(set(re.findall(r"`(--[a-z-]+)`", manual)) - flags, set())
 
     def test_histograms_slots_and_cache_under_load(self):
         with Server() as server:
