@@ -206,10 +206,11 @@ void ReadStop(Fields& f, const RequestDefaults& limits, GenerationRequest& r) {
     return f.Fail(
         BadField("stop", "more than " + std::to_string(limits.stop_strings_max) + " strings"));
   }
-  for (const std::string& s : r.stop) {
-    if (s.size() > limits.stop_string_bytes_max)
-      f.Fail(BadField("stop", "a string longer than " +
-                                  std::to_string(limits.stop_string_bytes_max) + " bytes"));
+  size_t bytes = 0;
+  for (const std::string& s : r.stop) bytes += s.size();
+  if (bytes > limits.stop_bytes_max) {
+    return f.Fail(
+        BadField("stop", "more than " + std::to_string(limits.stop_bytes_max) + " bytes in all"));
   }
   std::erase(r.stop, "");
   r.engine.has_stop_strings = !r.stop.empty();

@@ -18,9 +18,9 @@ namespace cairn {
 // Defaults for what a request does not say (command line), and limits.
 struct RequestDefaults {
   SamplingParams sampling;
-  std::optional<int64_t> max_tokens;  // --max-tokens: default and upper limit
-  int stop_strings_max = 16;
-  size_t stop_string_bytes_max = 4096;
+  std::optional<int64_t> max_tokens;         // --max-tokens: default and upper limit
+  int stop_strings_max = 128;                // clients of group chats send one for each name
+  size_t stop_bytes_max = size_t{64} << 10;  // of all stop strings together
   int logit_bias_max = 1024;
   int stop_token_ids_max = 128;
   int messages_max = 16384;

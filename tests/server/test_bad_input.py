@@ -56,7 +56,7 @@ class BadInput(unittest.TestCase):
                          [{"role": "wizard", "content": "x"}], [{"role": "user", "content": 5}],
                          [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]],
             "temperature": ["hot", -1, 1e9], "top_p": [-0.1, 2, "x"], "max_tokens": ["ten", -5, 1.5, [1]],
-            "stop": [5, [5], {"a": 1}, ["x"] * 50], "seed": ["x", -2, 1.5], "n": [2, "x"], "stream": ["yes", 1],
+            "stop": [5, [5], {"a": 1}, ["x"] * 129, ["x" * 33000] * 2], "seed": ["x", -2, 1.5], "n": [2, "x"], "stream": ["yes", 1],
             "logprobs": ["x"], "top_logprobs": [21, -1], "logit_bias": [[5], {"x": 1}, {"999999": 1}, {"1": "x"}, {"1": 1000}],
             "tools": ["x", {}], "stop_token_ids": ["x", [-1]], "stream_options": [5], "cache_prompt": ["x"],
             "response_format": [{"type": "json_object"}], "tool_choice": ["required"], "chat_template_kwargs": [5],
@@ -95,7 +95,8 @@ class BadInput(unittest.TestCase):
         self.assert_error(self.server.complete("a", suffix="x"), 400)
 
     def test_lenient_input(self):
-        for fields in ({"max_completion_tokens": 3}, {"stop": None}, {"max_tokens": 2 ** 63}, {"max_tokens": 10 ** 30}, {"n": 1}, {"user": "u", "unknown": [1, {"a": 2}]},
+        for fields in ({"max_completion_tokens": 3}, {"stop": None}, {"max_tokens": 2 ** 63}, {"max_tokens": 10 ** 30},
+                       {"stop": [f"\nname{i}:" for i in range(100)]}, {"n": 1}, {"user": "u", "unknown": [1, {"a": 2}]},
                        {"tools": None, "temperature": None, "logprobs": None}, {"model": "any/thing"}, {"seed": -1},
                        {"use_beam_search": False, "bad_words": [], "n_probs": 0, "t_max_predict_ms": -1, "grammar": ""},
                        {"messages": [{"role": "developer", "content": "be brief"}, {"role": "user", "content": "hi"}]},
