@@ -30,6 +30,16 @@ TEST(Access, KeysByEitherHeader) {
     EXPECT_EQ(CheckAccess(options, access, With({{"x-api-key", "one"}})), Verdict::kAllowed);
     EXPECT_EQ(CheckAccess(options, access, With({{"authorization", "Basic one"}})),
               Verdict::kNoKey);
+    // A client, or a gateway before it, may send both headers.
+    EXPECT_EQ(CheckAccess(options, access,
+                          With({{"authorization", "Bearer other"}, {"x-api-key", "one"}})),
+              Verdict::kAllowed);
+    EXPECT_EQ(CheckAccess(options, access,
+                          With({{"authorization", "Bearer one"}, {"x-api-key", "other"}})),
+              Verdict::kAllowed);
+    EXPECT_EQ(
+        CheckAccess(options, access, With({{"authorization", "Bearer x"}, {"x-api-key", "other"}})),
+        Verdict::kNoKey);
   }
   EXPECT_EQ(CheckAccess(options, Access::kPublic, With({})), Verdict::kAllowed);
 }
