@@ -1,9 +1,11 @@
 #include "kernels/roof.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "kernels/panel_arena.h"
@@ -60,14 +62,20 @@ RoofLoops LoopsFor(CpuLevel level) {
   return RoofLoopsScalar();
 }
 
-// Best seconds of `job(thread)` run on all threads at once.
+// Best seconds of `job(thread)` run on all threads at once: each waits for the last one to wake, or
+// else the first could do another's job too.
 template <typename Job>
 double BestSeconds(ThreadPool& pool, std::vector<float>& sink, Job job) {
   const int threads = pool.thread_count();
   double best = 1e9;
   for (int i = 0; i < kRepeats; ++i) {
-    const double start = Seconds();
-    pool.ParallelFor(threads, [&](int task, int) { sink[task] += job(task); });
+    std::atomic<int> awake{0};
+    std::atomic<double> start{0};
+    pool.ParallelFor(threads, [&](int task, int) {
+      if (awake.fetch_add(1) + 1 == threads) start = Seconds();
+      while (start == 0) std::this_thread::yield();
+      sink[task] += job(task);
+    });
     best = std::min(best, Seconds() - start);
   }
   return best;
