@@ -35,6 +35,9 @@
 //     16 bits for p: with 8, keys of small p near one of large p would be lost.
 //   Layout: K uint8 [head_dim / 4][64][4], value + 128; its scales [head_dim / 32, up][64];
 //   V int8 [32][head_dim][2], two positions side by side; its scales [64].
+//
+// Threads: StoreKv and Attend run on ctx.pool and allocate nothing. Ownership: blocks, rows and
+// scratch are the caller's; no block is written by two slices.
 #pragma once
 
 #include <cstddef>
@@ -52,10 +55,10 @@ inline constexpr int kSegmentPositions = 256;
 const char* KvTypeName(KvType type);  // "f32", "f16", "q8_0"
 
 struct AttentionShape {
-  int heads;
-  int kv_heads;
+  int heads;     // of q, a multiple of kv_heads
+  int kv_heads;  // query head h reads KV head h / (heads / kv_heads)
   int head_dim;  // <= 576, any multiple of 8
-  float scale;
+  float scale;   // of q
   KvType kv_type;
   int window = 0;  // keys a row sees, its own included; 0: all
   // Of one block and KV head; V follows K, head follows head.
@@ -83,14 +86,15 @@ struct AttentionSlice {
   int64_t first_block = 0;
 };
 
-// Writes the rows' k and v [rows, ldkv] (heads contiguous) into the store, rounded to the KV type
-// (f16 saturates).
+// Writes the rows' k [rows, ldk] and v [rows, ldv], kv_heads x head_dim contiguous values a row,
+// into the store, rounded to the KV type (f16 saturates).
 void StoreKv(const KernelContext& ctx, const AttentionShape& shape,
              std::span<const AttentionSlice> slices, const float* k, int64_t ldk, const float* v,
              int64_t ldv);
 
-// out[r, h * head_dim ..] for all rows of all slices; q [rows, ldq]. Reads K and V from the store
-// only, also for this step's rows. scratch: AttentionScratchBytes(shape, rows of all slices
+// out [rows, ldout] for all rows of all slices, from q [rows, ldq]: both heads x head_dim
+// contiguous values a row; they must not overlap. Reads K and V from the store only, also for this
+// step's rows (so after StoreKv). scratch: AttentionScratchBytes(shape, rows of all slices
 // together, max position + 1, threads), 64-byte aligned.
 size_t AttentionScratchBytes(const AttentionShape& shape, int rows_max, int64_t positions_max,
                              int threads);

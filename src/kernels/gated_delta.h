@@ -14,6 +14,9 @@
 // The last line may be done later, inside the pass of the next token: it is the same operation on
 // the same numbers, so neither chunk borders nor taps change a bit, and a tile of S stays in L1
 // over many tokens.
+//
+// Threads: slices x value heads x column tiles run in parallel on ctx.pool. Nothing is allocated;
+// states and taps are the caller's.
 #pragma once
 
 #include <cstddef>
@@ -51,9 +54,9 @@ struct GatedDeltaShape {
 int DeltaKeyHead(const GatedDeltaShape& shape, int value_head);
 
 // q, k [rows, ldqk]: key_heads x dk, already normalised and scaled. v [rows, ldv]: value_heads x
-// dv. g [rows, decays()]: by head, then channel; beta [rows, value_heads]. out [rows, ldout]:
-// value_heads x dv, must not overlap v. A tap's dst may not overlap a state. Parallel over (slice,
-// value head, column tile).
+// dv. g [rows, decays()]: by head, then channel, factors (not their logarithms); beta [rows,
+// value_heads]. out [rows, ldout]: value_heads x dv, must not overlap v. A tap's dst may not
+// overlap a state.
 void GatedDelta(const KernelContext& ctx, const GatedDeltaShape& shape,
                 std::span<const RecurrentSlice> slices, const float* q, const float* k,
                 int64_t ldqk, const float* v, int64_t ldv, const float* g, const float* beta,

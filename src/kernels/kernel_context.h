@@ -1,5 +1,9 @@
 // What every kernel call gets besides its spans: the CPU level and the compute pool. No kernel
 // reads a global.
+//
+// Threads: a kernel that gets a context runs on its pool, so one call at a time
+// (base/thread_pool.h), and returns when all is done; one that gets only a level runs on the
+// calling thread. Ownership: kernels keep no pointer past the call.
 #pragma once
 
 #include <optional>

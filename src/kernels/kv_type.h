@@ -1,4 +1,5 @@
-// Plain type shared with files compiled for one instruction set; includes nothing.
+// Plain type shared with files compiled for one instruction set; includes nothing. attention.h
+// states the layouts.
 #pragma once
 
 namespace cairn {

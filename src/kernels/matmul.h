@@ -19,10 +19,11 @@
 //     exact in f32. w_min: m (Q4_1, Q5_1); -(dmin * m6) (Q4_K, Q5_K), exact. zero: 8 (Q4_0), 16
 //     (Q5_0), 32 (Q6_K), 128 (Q8_0 as stored), 0 (types with a minimum). Each product of two floats
 //     is rounded once.
-//   Threads split n, never k.
+//   Threads split n and rows, never k.
 //
-// Threads: a PackedMatrix is immutable after Pack and shared freely. MatMul runs on the caller's
-// pool.
+// Threads: a PackedMatrix is immutable after Pack and shared freely. Pack and DequantizeRow run on
+// the calling thread, PrepareActivations, MatMul and MatMulAll on ctx.pool; these three allocate
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +44,9 @@ namespace cairn {
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  // `rows` are the file's bytes: n rows of RowBytes(type, k) each. Errors: k not a multiple of the
-  // type's block, or size mismatch.
+  // `rows` are the file's bytes: n rows of RowBytes(type, k) each. Errors: InvalidArgument if k is
+  // no multiple of the type's block or a size does not match; ResourceExhausted if the arena gets
+  // no memory.
   // A model's loader passes one arena for all its matrices, so that they lie in huge pages (twice
   // the speed of decoding); without one the panels lie in a buffer of their own.
   static Result<PackedMatrix> Pack(WeightType type, int64_t n, int64_t k,
@@ -62,7 +64,8 @@ class PackedMatrix {
   WeightType type() const { return type_; }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
-  size_t packed_bytes() const { return packed_bytes_; }
+  size_t packed_bytes() const { return packed_bytes_; }  // all panels, the last one padded
+  // [n / 32, up] panels (matmul_layout.h), 64-byte aligned, while a copy of the matrix lives.
   const std::byte* panels() const { return panels_.get(); }
 
   // Row `row` of W as float32 [k], exactly dequantised: the embedding look-up of a tied matrix.

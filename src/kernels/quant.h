@@ -1,7 +1,9 @@
 // Weight types of GGUF and the exact conversions between them and float32; int8 activations.
 //
 // Sources of the block layouts: the GGUF specification and ggml's published block structures (facts
-// only). Threads: pure functions.
+// only).
+//
+// Threads: pure functions on the calling thread, QuantizeRow too. Nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +20,7 @@ const char* WeightTypeName(WeightType type);  // "Q4_K", ... as GGUF spells it
 std::optional<WeightType> WeightTypeFromGgml(
     uint32_t ggml_type);                 // GGUF tensor type id; nullopt if unsupported
 int64_t BlockElements(WeightType type);  // 1, 32 or 256; of an affine type its group
-size_t BlockBytes(WeightType type);
+size_t BlockBytes(WeightType type);      // of such a block in the file
 inline bool IsQuantized(WeightType type) { return BlockElements(type) > 1; }
 // Bytes of a row of k elements. REQUIRES: k % BlockElements(type) == 0.
 size_t RowBytes(WeightType type, int64_t k);
@@ -49,7 +51,8 @@ inline float BFloat16ToFloat(uint16_t b) {
   return f;
 }
 
-// One row in file layout -> float32 [k]. The definition of what each type means.
+// One row in file layout, RowBytes(type, k) of it -> float32 out [k]. The definition of what each
+// type means.
 void DequantizeRow(WeightType type, std::span<const std::byte> row, std::span<float> out);
 
 // int8 form of one row x [k], k % 32 == 0. Per block of 32, with amax = max |x|:

@@ -3,7 +3,10 @@
 //
 // Angles: position * inv_freq is one double product; cos and sin of it come from our own double
 // reduction and polynomials (no libm), are multiplied by the magnitude in double and rounded once
-// to f32: the same bits on every machine and level. Threads: pure functions.
+// to f32: the same bits on every machine and level.
+//
+// Threads: pure functions on the caller's spans; rows are split over ctx.pool. Only
+// RopeInverseFrequencies allocates.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +23,7 @@ enum class RopePairs { kHalfSplit /* (i, i + n/2) */, kInterleaved /* (2i, 2i + 
 struct RopeTable {
   RopePairs pairs = RopePairs::kHalfSplit;
   int rotary_dims = 0;           // n: the first n dims of a head rotate, the rest pass
-  std::vector<double> inv_freq;  // [n / 2], after scaling (rope_freqs divides)
+  std::vector<double> inv_freq;  // [n / 2] radians a position, after scaling (rope_freqs divides)
   float magnitude = 1.0f;        // factor on cos and sin (yarn); 1 otherwise
   int half() const { return rotary_dims / 2; }
 };
@@ -33,7 +36,7 @@ std::vector<double> RopeInverseFrequencies(double theta, int rotary_dims);
 // > 0 and finite.
 double LogDouble(double x);
 
-// A view of the rows' cos and sin, both [rows][half].
+// A view of the rows' cos and sin, both [rows][half]; the memory is the caller's.
 struct RopeAngles {
   const float* cos;
   const float* sin;

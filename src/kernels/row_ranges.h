@@ -1,4 +1,5 @@
-// Splits the rows of an element-wise kernel over the pool.
+// Splits the rows of an element-wise kernel over the pool. Threads: fn runs on several at once,
+// each with rows of its own.
 #pragma once
 
 #include <algorithm>

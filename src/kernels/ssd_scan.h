@@ -13,6 +13,9 @@
 // A piece of M stays in L1 over all rows of a slice; where N is cut into pieces, the partial y of a
 // row waits in `out` and goes on in the same order, so neither pieces, chunks nor taps change a
 // bit.
+//
+// Threads: SsdScan runs slices x tiles of channels, SsdGates rows, in parallel on ctx.pool. Nothing
+// is allocated; states and taps are the caller's.
 #pragma once
 
 #include <cstddef>
@@ -37,13 +40,13 @@ struct SsdShape {
 };
 
 // dt[r, h] = softplus(raw[r, h] + dt_bias[h]); decay[r, h] = exp(a_neg[h] * dt[r, h]). raw [rows,
-// ld]; dt, decay [rows, heads] contiguous. Errors of the functions: vector_math.h.
+// ld]; dt_bias, a_neg [heads]; dt, decay [rows, heads] contiguous. Errors of the functions:
+// vector_math.h.
 void SsdGates(const KernelContext& ctx, const float* raw, int64_t ld, const float* dt_bias,
               const float* a_neg, int rows, int heads, float* dt, float* decay);
 
 // u [rows, ld]: H x P; b, c [rows, ld]: G x N; dt, decay [rows, H]; d [H]. out [rows, ldout]: H x
-// P, must not overlap an input. A tap's dst may not overlap a state. Parallel over (slice, tile of
-// channels).
+// P, must not overlap an input. A tap's dst may not overlap a state.
 void SsdScan(const KernelContext& ctx, const SsdShape& shape,
              std::span<const RecurrentSlice> slices, const float* u, const float* b, const float* c,
              int64_t ld, const float* dt, const float* decay, const float* d, float* out,

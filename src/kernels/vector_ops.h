@@ -19,7 +19,7 @@
 
 namespace cairn {
 
-// y[r, i] = (x[r, i] * s) * w[i], s = 1 / sqrt(sum(x^2) / n + eps), r < rows; x, y [rows, n]
+// y[r, i] = (x[r, i] * s) * w[i], s = 1 / sqrt(sum(x^2) / n + eps), r < rows; w [n]; x, y [rows, n]
 // contiguous, may be the same. Source: RMSNorm, arXiv 1910.07467.
 void RmsNormRows(const KernelContext& ctx, const float* x, const float* w, float eps, int rows,
                  int64_t n, float* y);
