@@ -8,7 +8,9 @@ Each server is started alone, with its default flags but for threads and context
 cairn the changed prompt is also asked with the cache off, and the replies (text and the best five logprobs of 8 tokens) must be equal.
 Standard library only.
 """
-import argparse, csv, json, os, random, socket, subprocess, sys, time, urllib.error, urllib.request
+import argparse, csv, os, random, sys, time
+
+from server_process import ServerProcess
 
 
 def arguments():
@@ -25,54 +27,24 @@ def arguments():
     return p.parse_args()
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Server:
-    def __init__(self, command, realtime):
-        self.url = f"http://127.0.0.1:{command[command.index('--port') + 1]}"
-        self.process = subprocess.Popen((["chrt", "-f", "10"] if realtime else []) + command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.time() + 300
-        while time.time() < deadline:
-            if self.process.poll() is not None:
-                sys.exit(f"{command[0]} ended with {self.process.returncode}")
-            try:
-                if urllib.request.urlopen(self.url + "/health", timeout=5).status == 200:
-                    return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.2)
-        sys.exit(f"{command[0]} did not become healthy")
-
-    def ask(self, prompt, **fields):
-        body = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "logprobs": 5, "ignore_eos": True, **fields}
-        start = time.time()
-        request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        reply = json.load(urllib.request.urlopen(request, timeout=7200))
-        return reply, time.time() - start
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(60)
+def ask(server, prompt, **fields):
+    body = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "logprobs": 5, "ignore_eos": True, **fields}
+    start = time.time()
+    return server.post("/v1/completions", body, timeout=7200), time.time() - start
 
 
 def measure(name, command, realtime, prompt, changed, rows):
-    server = Server(command, realtime)
-    try:
-        cold, seconds = server.ask(prompt)
+    with ServerProcess(command, realtime) as server:
+        cold, seconds = ask(server, prompt)
         t = cold["timings"]
         rows.append([name, "cold", t["prompt_n"], round(t["prompt_ms"] / 1e3, 2), round(seconds, 2), "", cold.get("cairn", {}).get("restore_point", "")])
-        branch, seconds = server.ask(changed)
+        branch, seconds = ask(server, changed)
         t, equal = branch["timings"], ""
         if "cairn" in branch:
-            again, _ = server.ask(changed, cache_prompt=False)
+            again, _ = ask(server, changed, cache_prompt=False)
             signature = lambda r: (r["choices"][0]["text"], r["choices"][0]["logprobs"]["content"])
             equal = "equal" if signature(branch) == signature(again) else "DIFFERENT"
         rows.append([name, "branch", t["prompt_n"], round(t["prompt_ms"] / 1e3, 2), round(seconds, 2), equal, branch.get("cairn", {}).get("restore_point", "")])
-    finally:
-        server.stop()
     for row in rows[-2:]:
         print("{:<14} {:<7} computed {:>6} tokens in {:>8} s (reply after {} s) {} {}".format(*row[:5], row[5], f"restore point {row[6]}" if row[6] != "" else ""), flush=True)
 
@@ -84,10 +56,10 @@ def main():
     changed = list(prompt)
     changed[a.changed] = 3 + (changed[a.changed] + 7) % (a.vocab - 3)
     rows, context = [], str(a.tokens + 1024)
-    measure("cairn", [a.cairn, "serve", "--model", a.model, "--port", str(free_port()), "--threads", str(a.threads), "--context-length", context],
+    measure("cairn", [a.cairn, "serve", "--model", a.model, "--threads", str(a.threads), "--context-length", context],
             a.realtime, prompt, changed, rows)
     if a.llama_server:
-        measure("llama-server", [a.llama_server, "-m", a.model, "--port", str(free_port()), "-t", str(a.threads), "-c", context], a.realtime, prompt, changed, rows)
+        measure("llama-server", [a.llama_server, "-m", a.model, "-t", str(a.threads), "-c", context], a.realtime, prompt, changed, rows)
     if a.csv:
         new = not os.path.exists(a.csv)
         with open(a.csv, "a", newline="") as f:

@@ -6,7 +6,9 @@
 Seconds from the start of the process to a healthy answer, and VmRSS / RssAnon then and after a prompt of 512 tokens; medians. The file is read
 once before, so that both load from the page cache. Standard library only.
 """
-import argparse, csv, json, os, random, re, socket, statistics, subprocess, sys, time, urllib.error, urllib.request
+import argparse, csv, os, random, re, statistics
+
+from server_process import ServerProcess
 
 
 def arguments():
@@ -23,12 +25,6 @@ def arguments():
     return p.parse_args()
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def memory(pid):
     """VmRSS and RssAnon in MiB"""
     with open(f"/proc/{pid}/status") as f:
@@ -36,28 +32,12 @@ def memory(pid):
     return [int(re.search(name + r":\s+(\d+)", text)[1]) / 1024 for name in ("VmRSS", "RssAnon")]
 
 
-def run(a, command, port):
-    start = time.time()
-    process = subprocess.Popen((["chrt", "-f", "10"] if a.realtime else []) + command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while True:
-            if process.poll() is not None or time.time() - start > 300:
-                sys.exit(f"{command[0]} did not start")
-            try:
-                if urllib.request.urlopen(url + "/health", timeout=5).status == 200:
-                    break
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.01)
-        seconds = time.time() - start
-        loaded = memory(process.pid)
+def run(a, command):
+    with ServerProcess(command, a.realtime, poll_seconds=0.01) as server:
+        loaded = memory(server.process.pid)
         rng = random.Random(1)
-        body = json.dumps({"prompt": [rng.randrange(3, a.vocab) for _ in range(512)], "max_tokens": 1}).encode()
-        urllib.request.urlopen(urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"}), timeout=600).read()
-        return [seconds] + loaded + memory(process.pid)
-    finally:
-        process.terminate()
-        process.wait(60)
+        server.post("/v1/completions", {"prompt": [rng.randrange(3, a.vocab) for _ in range(512)], "max_tokens": 1}, timeout=600)
+        return [server.healthy_seconds] + loaded + memory(server.process.pid)
 
 
 def main():
@@ -68,10 +48,8 @@ def main():
     size = os.path.getsize(a.model) / 2**20
     runs = {"cairn": [], "llama-server": []}
     for _ in range(a.repeat):
-        port = str(free_port())
-        runs["cairn"].append(run(a, [a.cairn, "serve", "--model", a.model, "--port", port, "--threads", str(a.threads), "--context-length", str(a.context)], port))
-        port = str(free_port())
-        runs["llama-server"].append(run(a, [a.llama_server, "-m", a.model, "--port", port, "-t", str(a.threads), "-c", str(a.context)], port))
+        runs["cairn"].append(run(a, [a.cairn, "serve", "--model", a.model, "--threads", str(a.threads), "--context-length", str(a.context)]))
+        runs["llama-server"].append(run(a, [a.llama_server, "-m", a.model, "-t", str(a.threads), "-c", str(a.context)]))
     rows = []
     print(f"{os.path.basename(a.model)}: {size:.0f} MiB")
     for name, values in runs.items():

@@ -14,7 +14,9 @@ and values, which leaves no rounding worth naming; then each runs M.gguf, and th
 The base files take 2 bytes a token of the vocabulary for each scored token (134 MB a chunk of 512 with 262,144), in --scratch.
 Standard library only.
 """
-import argparse, json, math, os, re, socket, statistics, subprocess, sys, tempfile, time, urllib.request
+import argparse, json, math, os, re, statistics, subprocess, sys, tempfile
+
+from server_process import ServerProcess
 
 PROMPTS = [
     "The capital of France is", "Once upon a time there was a small", "Water boils at", "The three primary colours are",
@@ -47,49 +49,14 @@ def arguments():
     return p.parse_args()
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Server:
-    def __init__(self, command, port):
-        self.base = f"http://127.0.0.1:{port}"
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(1200):
-            try:
-                urllib.request.urlopen(self.base + "/health", timeout=5).read()
-                return
-            except OSError:
-                if self.process.poll() is not None:
-                    sys.exit(f"{command[0]} ended with {self.process.returncode}")
-                time.sleep(0.1)
-        sys.exit(f"{command[0]} did not come up")
-
-    def post(self, path, body):
-        request = urllib.request.Request(self.base + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=1800) as reply:
-            return json.load(reply)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(60)
-
-
 def cairn(a):
-    port = free_port()
-    return Server([a.cairn, "serve", "--model", a.model, "--port", str(port), "--threads", str(a.threads), "--context-length",
-                   str(max(a.context, a.tokens + 64) + 64)] + (FLOAT_KV["cairn"] if a.float_kv else []), port)
+    return ServerProcess([a.cairn, "serve", "--model", a.model, "--threads", str(a.threads), "--context-length",
+                          str(max(a.context, a.tokens + 64) + 64)] + (FLOAT_KV["cairn"] if a.float_kv else []))
 
 
 def peer(a):
-    port = free_port()
-    return Server([a.llama_server, "-m", a.model, "--port", str(port), "-t", str(a.threads), "-c", str(max(a.context, a.tokens + 64) + 64), "-np", "1"] +
-                  (FLOAT_KV["llama.cpp"] if a.float_kv else []), port)
+    return ServerProcess([a.llama_server, "-m", a.model, "-t", str(a.threads), "-c", str(max(a.context, a.tokens + 64) + 64), "-np", "1"] +
+                         (FLOAT_KV["llama.cpp"] if a.float_kv else []))
 
 
 def greedy(a):

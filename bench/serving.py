@@ -10,8 +10,11 @@ after the other, alone, on a free port of 127.0.0.1, and ended afterwards. Promp
 answers are forced to one plain token (logit_bias), so that each token is one event. One JSON object a figure on standard output; `--csv FILE`
 appends a row each. `--realtime` starts servers under `chrt -f 10`, for machines that other work shares. Standard library only.
 """
-import argparse, csv, http.client, json, os, random, shlex, signal, socket, statistics, subprocess, sys, threading, time
+import argparse, csv, http.client, json, os, random, shlex, socket, statistics, sys, threading, time
 
+from server_process import ServerProcess, wait_healthy
+
+START_SECONDS = 600
 WAIT_SECONDS = 3600
 
 
@@ -39,40 +42,18 @@ def arguments():
     return p.parse_args()
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Server:
     """A server under measurement; started by us if `command` is given."""
 
     def __init__(self, name, url=None, command=None, realtime=False):
         self.name, self.process = name, None
         if command:
-            port = free_port()
-            url = f"http://127.0.0.1:{port}"
-            prefix = ["chrt", "-f", "10"] if realtime else []
-            self.log = open(f"/tmp/bench-serving-{name}-{port}.log", "wb")
-            self.process = subprocess.Popen(prefix + command + ["--port", str(port)], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+            self.process = ServerProcess(command, realtime, f"/tmp/bench-serving-{name}-{{port}}.log", START_SECONDS)
+            url = self.process.url
         self.host = url.split("//")[1].rstrip("/")
-        self.wait_ready()
+        if not command:
+            wait_healthy(f"http://{self.host}", name, seconds=START_SECONDS)
         self.token = self.plain_token()
-
-    def wait_ready(self):
-        end = time.time() + 600
-        while time.time() < end:
-            try:
-                if self.get("/health")[0] == 200:
-                    return
-            except OSError:
-                pass
-            if self.process and self.process.poll() is not None:
-                break
-            time.sleep(0.2)
-        self.stop()
-        sys.exit(f"{self.name} did not start")
 
     def plain_token(self):
         c = http.client.HTTPConnection(self.host, timeout=60)
@@ -120,13 +101,8 @@ class Server:
         return times
 
     def stop(self):
-        if self.process and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        if self.process:
+            self.process.stop()
 
 
 def servers(a, slots):
