@@ -161,6 +161,7 @@ Result<LoadedService> Load(const ServeFlags& flags, EngineOptions options,
   // connections, requests and the allocator will add.
   const uint64_t resident = ResidentBytes(), weights = loaded.model->info().weight_bytes;
   options.other_bytes = (resident > weights ? resident - weights : 0) + kProcessGrowth;
+  options.resident_bytes = ResidentBytes;
   LoadedService service;
   ASSIGN_OR_RETURN(service.engine, Engine::Create(loaded.model, options, observer));
   const ModelInfo& info = loaded.model->info();

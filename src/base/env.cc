@@ -1,8 +1,10 @@
 #include "base/env.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -30,10 +32,15 @@ uint64_t AvailableMemoryBytes() {
 }
 
 uint64_t ResidentBytes() {
-  std::ifstream f("/proc/self/statm");
-  uint64_t total = 0, resident = 0;
-  if (!(f >> total >> resident)) return 0;
-  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  char text[128] = {};  // "total resident ...", in pages
+  const ssize_t size = read(file, text, sizeof text - 1);
+  close(file);
+  char* end = text;
+  std::strtoull(text, &end, 10);
+  if (size <= 0 || end == text) return 0;
+  return std::strtoull(end, nullptr, 10) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace cairn

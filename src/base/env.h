@@ -9,7 +9,8 @@ namespace cairn {
 // v1 limit_in_bytes).
 uint64_t AvailableMemoryBytes();
 
-// Resident set size of this process in bytes; 0 where /proc is not there.
+// Resident set size of this process in bytes; 0 where /proc is not there. Allocates
+// nothing.
 uint64_t ResidentBytes();
 
 }  // namespace cairn

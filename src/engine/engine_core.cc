@@ -106,6 +106,7 @@ bool EngineCore::Step() {
     SampleStep();
     stage_ = Stage::kCommit;
     CommitStep();
+    MeasureProcess();
     UpdateGauges();
     stage_ = Stage::kEmit;
     EmitStep();
@@ -212,12 +213,30 @@ uint64_t EngineCore::live_bytes() const {
   return blocks_.held_bytes() + states_.held_bytes() - tree_.bytes();
 }
 
-bool EngineCore::PoolRoom(uint64_t blocks_more, uint64_t states_more) {
+// What the process has beside the ledger's parts is an allowance, made after loading; how much
+// connections, the allocator and the program's own pages take is seen only later. It never takes
+// room that a live sequence was promised, only the cache's (ReserveRows, TapBuffer).
+void EngineCore::MeasureProcess() {
+  constexpr int kStepsBetween = 64;
+  constexpr uint64_t kMargin = uint64_t{512} << 10;
+  if (!options_.resident_bytes || ++steps_unmeasured_ < kStepsBetween) return;
+  steps_unmeasured_ = 0;
+  const uint64_t resident = options_.resident_bytes();
+  const uint64_t known = stats_.weight_bytes + scratch_bytes_ + options_.other_bytes + pool_bytes();
+  const uint64_t beyond = resident > known ? resident - known : 0;
+  // It falls only by much: what an allocator gives back it soon takes again.
+  if (beyond > grown_bytes_ || beyond + 4 * kMargin < grown_bytes_)
+    grown_bytes_ = beyond == 0 ? 0 : beyond + kMargin;
+  stats_.other_bytes = options_.other_bytes + grown_bytes_;
+}
+
+bool EngineCore::PoolRoom(uint64_t blocks_more, uint64_t states_more, uint64_t kept_free) {
+  const uint64_t budget = pool_budget_ - std::min(pool_budget_, kept_free);
   const uint64_t held = blocks_.resident_bytes() + states_.resident_bytes();
   const uint64_t more =
       blocks_more * blocks_.resident_block_bytes() + states_more * states_.resident_buffer_bytes();
-  if (held > pool_budget_ || more > pool_budget_ - held) return false;
-  if (more + blocks_.warm_bytes() + states_.warm_bytes() > pool_budget_ - held) {
+  if (held > budget || more > budget - held) return false;
+  if (more + blocks_.warm_bytes() + states_.warm_bytes() > budget - held) {
     blocks_.ReleaseWarm();
     states_.ReleaseWarm();
   }

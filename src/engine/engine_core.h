@@ -95,7 +95,8 @@ class EngineCore {
   void PlanSequenceMarks(Sequence& sequence, int64_t matched);
   void ReportReuse(Sequence& sequence, const ReuseReport& reuse);
   bool LiveRoom(uint64_t bytes_more) const;
-  bool PoolRoom(uint64_t blocks_more, uint64_t states_more);
+  bool PoolRoom(uint64_t blocks_more, uint64_t states_more, uint64_t kept_free = 0);
+  void MeasureProcess();
   uint64_t pool_bytes() const;  // resident, warm ones included
   uint64_t PageBytes(const PoolCounts& counts) const;
   Clock::time_point Now() const { return options_.clock ? options_.clock() : Clock::now(); }
@@ -156,6 +157,8 @@ class EngineCore {
   std::unique_ptr<Workspace> workspace_;
   const uint64_t scratch_bytes_;
   const uint64_t pool_budget_;
+  uint64_t grown_bytes_ = 0;  // of the process, that no allowance covers: the cache does without
+  int steps_unmeasured_ = 0;
   PrefixTree tree_;
   CostModel cost_;
   FairShare share_;

@@ -190,6 +190,38 @@ TEST_P(EngineLoadTest, OneKeyDoesNotTakeAllSlots) {
   d.RunUntilIdle();
 }
 
+// The cache makes room for what the process takes beyond its allowance; live sequences keep theirs.
+TEST_P(EngineLoadTest, WhatTheProcessGrowsByIsTakenFromTheCache) {
+  CoreDriver probe(Model(), Options());
+  EngineOptions options = Options();
+  const uint64_t page = probe.core().block_pool().resident_block_bytes();
+  options.memory_budget = probe.stats().scratch_bytes + 40 * page;
+  const EngineStats* stats = nullptr;
+  uint64_t grown = 0;
+  options.resident_bytes = [&] { return stats->scratch_bytes + stats->pool_bytes + grown; };
+  CoreDriver d(Model(), options);
+  stats = &d.stats();
+  const auto run = [&](uint64_t seed) {
+    for (uint64_t i = seed; i < seed + 12; ++i) {
+      requests_.push_back(MakeRequest(RandomTokens(i, 300), 100));
+      streams_.push_back(d.Submit(requests_.back()));
+      d.RunUntilIdle();
+    }
+  };
+  run(0);
+  EXPECT_EQ(d.stats().other_bytes, 0u);
+  EXPECT_GT(d.stats().pool_bytes, 20 * page);
+  grown = uint64_t{10} << 20;  // more than there is
+  run(100);
+  EXPECT_GE(d.stats().other_bytes, grown);
+  EXPECT_LE(d.stats().pool_bytes, 15 * page);
+  grown = 0;
+  run(200);
+  EXPECT_EQ(d.stats().other_bytes, 0u);
+  EXPECT_GT(d.stats().pool_bytes, 20 * page);
+  ExpectAnswers(d);
+}
+
 TEST_P(EngineLoadTest, ATightBudgetEvictsThenPreemptsAndChangesNoAnswer) {
   CoreDriver probe(Model(), Options());
   EngineOptions options = Options();

@@ -88,6 +88,9 @@ void EngineCore::PrepareStep() {
 bool EngineCore::ReserveRows(Sequence& s, int rows) {
   const uint64_t blocks = BlocksFor(s, rows);
   const bool live_room = LiveRoom(blocks * blocks_.block_bytes());
+  // First the cache gives what the process has grown by, as far as it can.
+  if (grown_bytes_ > 0 && live_room && !PoolRoom(blocks, 0, grown_bytes_) && tree_.EvictOne())
+    return false;
   if (live_room && PoolRoom(blocks, 0) && s.state->Reserve(rows).ok()) return true;
   if (!closing_.empty()) {
     LetGo(*closing_.front());
@@ -153,7 +156,7 @@ void EngineCore::ReserveMarks(Sequence& s) {
 
 Result<StateBuffer> EngineCore::TapBuffer() {
   while (true) {
-    Result<StateBuffer> buffer = PoolRoom(0, 1)
+    Result<StateBuffer> buffer = PoolRoom(0, 1, grown_bytes_)
                                      ? states_.Allocate()
                                      : ResourceExhausted("[engine] the memory budget is used");
     if (buffer.ok() || !tree_.EvictOne()) return buffer;
