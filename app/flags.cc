@@ -19,7 +19,7 @@ constexpr int kThreadsMax = 256;
 constexpr double kBudgetShareOfMemory = 0.9;  // --memory-budget where the user says nothing
 // A stream's pace during a prompt: at most twice the quiet one, with room for a step that takes
 // longer than foreseen. A step below 20 ms is 50 tokens a second, faster than anyone reads.
-constexpr StepTarget kDefaultStepTarget = {.factor = 1.6, .floor_ms = 20};
+constexpr StepTarget kDefaultStepTarget = {.factor = 1.5, .floor_ms = 20};
 constexpr double kCacheShareOfMemory = 0.25;  // --prompt-cache-bytes where the user says nothing
 
 constexpr std::string_view kAutoStride = "auto";

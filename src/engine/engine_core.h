@@ -97,6 +97,7 @@ class EngineCore {
   bool LiveRoom(uint64_t bytes_more) const;
   bool PoolRoom(uint64_t blocks_more, uint64_t states_more, uint64_t kept_free = 0);
   void MeasureProcess();
+  void WarmNextBlock();
   uint64_t pool_bytes() const;  // resident, warm ones included
   uint64_t PageBytes(const PoolCounts& counts) const;
   Clock::time_point Now() const { return options_.clock ? options_.clock() : Clock::now(); }

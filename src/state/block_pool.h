@@ -70,7 +70,9 @@ class BlockPool {
   uint64_t resident_bytes() const { return uint64_t{held()} * resident_block_bytes(); }
   // Freed ones whose memory is kept for the next ones, and its end.
   uint64_t warm_bytes() const { return uint64_t{slab_.warm()} * resident_block_bytes(); }
+  size_t warm() const { return slab_.warm(); }
   void ReleaseWarm() { slab_.ReleaseWarm(); }
+  bool WarmOne() { return slab_.WarmOne(); }  // false: nothing to do
   // Allocate fails while held() >= limit. Also the way tests make an allocation fail.
   void set_limit(std::optional<size_t> limit) { slab_.set_limit(limit); }
   // free + held == total and every held block has a reference. Aborts otherwise.

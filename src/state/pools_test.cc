@@ -133,6 +133,35 @@ TEST(BlockPool, FewFreedLargeBlocksStayWarm) {
   pool.CheckInvariants();
 }
 
+// Warming ahead: resident before it is asked for, still zero, at most what may be warm.
+TEST(BlockPool, WarmsLargeBlocksAhead) {
+  BlockPool pool(Layout(size_t{64} << 10, 0));  // 4 MiB each
+  const size_t bytes = pool.resident_block_bytes();
+  EXPECT_FALSE(pool.WarmOne());  // nothing is mapped yet
+  BlockRef first = pool.Allocate().value();
+  std::memset(first.data(), 1, pool.block_bytes());
+  size_t warmed = 0;
+  while (pool.WarmOne()) ++warmed;
+  EXPECT_EQ(warmed, (size_t{32} << 20) / bytes);
+  EXPECT_EQ(pool.warm(), warmed);
+  std::vector<BlockRef> blocks;
+  for (size_t i = 0; i < warmed + 2; ++i) {
+    blocks.push_back(pool.Allocate().value());
+    EXPECT_EQ(ResidentPages(blocks.back().data(), bytes) > 0, i < warmed);
+    EXPECT_TRUE(IsZero(blocks.back().data(), pool.block_bytes()));
+    std::memset(blocks.back().data(), 1, pool.block_bytes());
+  }
+  EXPECT_EQ(pool.warm(), 0u);
+  ASSERT_TRUE(pool.WarmOne());
+  pool.ReleaseWarm();
+  EXPECT_EQ(pool.warm_bytes(), 0u);
+  pool.CheckInvariants();
+
+  BlockPool small(Layout(2048, 0));  // 128 KiB each: their pages come and go at once
+  BlockRef block = small.Allocate().value();
+  EXPECT_FALSE(small.WarmOne());
+}
+
 TEST(BlockPool, RandomUseKeepsTheCountsRight) {
   std::mt19937 rng(1);
   BlockPool pool(Layout(3, 0));

@@ -79,6 +79,15 @@ void Slab::Free(uint32_t index) {
   std::swap(free_.back(), free_[free_.size() - 1 - warm_]);
 }
 
+bool Slab::WarmOne() {
+  if (!huge_pages_ || (warm_ + 1) * stride_ > kWarmBytesMax || warm_ == free_.size()) return false;
+  std::byte* item = data(free_[free_.size() - 1 - warm_]);
+  for (size_t i = 0; i < item_bytes_; i += PageBytes())
+    *const_cast<volatile std::byte*>(item + i) = std::byte{0};  // zero it is, as all fresh pages
+  ++warm_;
+  return true;
+}
+
 void Slab::ReleaseWarm() {
   for (; warm_ > 0; --warm_) GiveBack(free_[free_.size() - warm_]);
 }

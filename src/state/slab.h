@@ -41,6 +41,9 @@ class Slab {
   size_t free() const { return free_.size(); }
   size_t total() const { return total_; }  // items in mapped chunks
   size_t warm() const { return warm_; }    // free items that are resident
+  // Makes one more free item resident ahead of its use. False, and nothing done, where items are
+  // small, enough are warm, or none of the mapped chunks is left.
+  bool WarmOne();
   void ReleaseWarm();                      // gives them back to the operating system
   // Allocate fails while held() >= limit; nullopt (the default) = no limit.
   void set_limit(std::optional<size_t> limit) { limit_ = limit; }
