@@ -36,10 +36,17 @@ PanelFn SelectPanel(CpuLevel level, WeightType type) {
   return MatMulPanelScalar;
 }
 
-// Rows whose activations stay in the L2 cache while the panels pass: 384 KiB, whole tiles of 6.
-int BlockRows(const PackedMatrix& w) {
-  const int64_t row_bytes = w.k() * (IsQuantized(w.type()) ? 1 : 4);
-  return static_cast<int>(std::max<int64_t>(393216 / row_bytes / 6, 8) * 6);
+// Rows of a block: `rows` cut evenly, so that the last block does not share an unpacked panel among
+// too few, into blocks whose activations stay in the L2 cache while the panels pass (384 KiB),
+// whole tiles of 6.
+int64_t BlockRows(const PackedMatrix& w, int64_t rows) {
+  const WeightType type = w.type();
+  const int64_t row_bytes = w.k() * (IsQuantized(type) ? 1 : 4);
+  // A panel of halves is converted for each block, which is worth 96 rows from the L3 cache.
+  const int64_t tiles_min = type == WeightType::kF16 || type == WeightType::kBF16 ? 16 : 8;
+  const int64_t rows_max = std::max(393216 / row_bytes / 6, tiles_min) * 6;
+  const int64_t blocks = std::max<int64_t>((rows + rows_max - 1) / rows_max, 1);
+  return ((rows + blocks - 1) / blocks + 5) / 6 * 6;
 }
 
 // From so many k on a panel is computed in several passes, which read and write its sums again.
@@ -140,7 +147,7 @@ int64_t MatMulPanelCount(const PackedMatrix& w) {
 void RunMatMulPanels(CpuLevel level, const Activations& a, const PackedMatrix& w,
                      MatMulRange panels, MatMulRange rows, float* y, int64_t ldy) {
   const PanelFn run_panel = SelectPanel(level, w.type());
-  const int block_rows = BlockRows(w);
+  const int64_t block_rows = BlockRows(w, rows.end - rows.begin);
   for (int64_t r = rows.begin; r < rows.end; r += block_rows) {
     RunBlock(run_panel, a, w, panels, {r, std::min(rows.end, r + block_rows)},
              y + r * ldy + panels.begin * kPanelColumns, ldy);
