@@ -60,11 +60,13 @@ double CostModel::Predict(StepShape shape) const {
   return ms;
 }
 
-int CostModel::RowsWithin(StepShape decode, double depth, const StepTarget& target,
+int CostModel::RowsWithin(const StreamShapes& streams, double depth, const StepTarget& target,
                           int rows_max) const {
   if (!trained_) return std::min(rows_max, kFirstRows);
-  const double quiet_ms = Predict(decode);
-  const double room_ms = target.Ms(quiet_ms) - quiet_ms;
+  const double now_ms = Predict(streams.now);
+  const double before_ms = std::min(now_ms, Predict(streams.before));
+  const double room_ms =
+      std::max({target.factor * before_ms, target.floor_ms, target.least * now_ms}) - now_ms;
   const double row = row_ms_at(depth);
   if (!(room_ms < row * rows_max)) return rows_max;
   return std::clamp(static_cast<int>(room_ms / row), 1, rows_max);

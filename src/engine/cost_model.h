@@ -17,13 +17,16 @@ struct StepShape {
   }
 };
 
+// The rows of the streams of a step, now and as deep as when there was no prompt beside them.
+struct StreamShapes {
+  StepShape now, before;
+};
+
 // How long a step may take while streams run.
 struct StepTarget {
-  double factor;    // times what the step would take with its decode rows alone
-  double floor_ms;  // never less than this
-  double Ms(double quiet_ms) const {
-    return factor * quiet_ms > floor_ms ? factor * quiet_ms : floor_ms;
-  }
+  double factor;     // times what its streams took before the prompt came
+  double floor_ms;   // never less than this
+  double least = 1;  // nor than so many times what they alone take by now: streams grow
 };
 
 class CostModel {
@@ -33,9 +36,10 @@ class CostModel {
   // make the model forget what a prompt row costs.
   void Observe(Kind kind, StepShape shape, double ms);
   double Predict(StepShape shape) const;
-  // Prompt rows at `depth` that fit beside the decode rows; from 1 to rows_max. Before the first
+  // Prompt rows at `depth` that fit beside the streams; from 1 to rows_max. Before the first
   // observation: a careful guess.
-  int RowsWithin(StepShape decode, double depth, const StepTarget& target, int rows_max) const;
+  int RowsWithin(const StreamShapes& streams, double depth, const StepTarget& target,
+                 int rows_max) const;
 
   double row_ms_at(double depth) const;  // of one more row there
 

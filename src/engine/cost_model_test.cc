@@ -25,8 +25,8 @@ struct Machine {
 
 TEST(CostModel, TheFirstPieceIsCareful) {
   CostModel model;
-  EXPECT_EQ(model.RowsWithin({8, 0}, 0, kDouble, 512), 16);
-  EXPECT_EQ(model.RowsWithin({8, 0}, 0, kDouble, 4), 4);
+  EXPECT_EQ(model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 512), 16);
+  EXPECT_EQ(model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 4), 4);
 }
 
 TEST(CostModel, PiecesFitTheTargetWhileAPromptGrows) {
@@ -39,7 +39,7 @@ TEST(CostModel, PiecesFitTheTargetWhileAPromptGrows) {
   int64_t depth = 0, late = 0, steps = 0;
   double busy = 0;
   while (depth < 30000) {
-    const int rows = model.RowsWithin(decode, static_cast<double>(depth), {1.6, 0}, 504);
+    const int rows = model.RowsWithin({decode, decode}, static_cast<double>(depth), {1.6, 0}, 504);
     const StepShape shape = decode + StepShape{rows, rows * static_cast<double>(depth)};
     const double ms = machine.Ms(shape);
     model.Observe(CostModel::Kind::kPrefill, shape, ms);
@@ -50,6 +50,28 @@ TEST(CostModel, PiecesFitTheTargetWhileAPromptGrows) {
   }
   EXPECT_LE(late, steps / 100);
   EXPECT_GT(busy / static_cast<double>(steps), 1.4 * quiet);  // and the room is used
+}
+
+// 8 streams of 500 tokens, then of 20,000: their own step goes from 56 ms to 72.
+TEST(CostModel, StreamsThatGrowKeepThePaceTheyHadBefore) {
+  CostModel model;
+  Machine machine;
+  const StepShape before{8, 8 * 500.0}, grown{8, 8 * 20000.0};
+  for (int i = 0; i < 100; ++i) {
+    model.Observe(CostModel::Kind::kDecode, i % 2 ? before : grown,
+                  machine.Ms(i % 2 ? before : grown));
+    model.Observe(CostModel::Kind::kPrefill, {100, 0}, machine.Ms({100, 0}));
+  }
+  const double row = model.row_ms_at(0), now = model.Predict(grown), then = model.Predict(before);
+  ASSERT_GT(now, 1.15 * then);
+  const StepTarget target = {.factor = 1.7, .floor_ms = 20, .least = 1.2};
+  EXPECT_NEAR(model.RowsWithin({grown, before}, 0, target, 504), (1.7 * then - now) / row, 1);
+  EXPECT_NEAR(model.RowsWithin({before, before}, 0, target, 504), 0.7 * then / row, 1);
+  // Shallower ones than before do not get slower than 1.7 times their own pace.
+  EXPECT_NEAR(model.RowsWithin({before, grown}, 0, target, 504), 0.7 * then / row, 1);
+  // However deep they are, the prompt goes on.
+  const StepShape deep{8, 8 * 80000.0};
+  EXPECT_NEAR(model.RowsWithin({deep, before}, 0, target, 504), 0.2 * model.Predict(deep) / row, 1);
 }
 
 TEST(CostModel, AQuietHourForgetsNothing) {
@@ -67,11 +89,11 @@ TEST(CostModel, ASlowerMachineMakesSmallerPieces) {
   Machine machine;
   auto run = [&] {
     for (int i = 0; i < 60; ++i) {
-      const int rows = model.RowsWithin({8, 0}, 0, kDouble, 504);
+      const int rows = model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 504);
       model.Observe(CostModel::Kind::kPrefill, {8 + rows, 0}, machine.Ms({8 + rows, 0}));
       model.Observe(CostModel::Kind::kDecode, {8, 0}, machine.Ms({8, 0}));
     }
-    return model.RowsWithin({8, 0}, 0, kDouble, 504);
+    return model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 504);
   };
   const int fast = run();
   EXPECT_NEAR(fast, 28, 8);
@@ -86,9 +108,12 @@ TEST(CostModel, AFixedTargetAndNoTarget) {
     model.Observe(CostModel::Kind::kDecode, {8, 0}, 40 + 8 * 2);
     model.Observe(CostModel::Kind::kPrefill, {100, 0}, 40 + 100 * 2);
   }
-  EXPECT_NEAR(model.RowsWithin({8, 0}, 0, {0, 156}, 504), 50, 2);
-  EXPECT_EQ(model.RowsWithin({8, 0}, 0, {0, 10}, 504), 1);  // already too late: but it goes on
-  EXPECT_EQ(model.RowsWithin({8, 0}, 0, {0, std::numeric_limits<double>::infinity()}, 504), 504);
+  EXPECT_NEAR(model.RowsWithin({{8, 0}, {8, 0}}, 0, {0, 156}, 504), 50, 2);
+  EXPECT_EQ(model.RowsWithin({{8, 0}, {8, 0}}, 0, {0, 10}, 504),
+            1);  // already too late: but it goes on
+  EXPECT_EQ(
+      model.RowsWithin({{8, 0}, {8, 0}}, 0, {0, std::numeric_limits<double>::infinity()}, 504),
+      504);
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ class EngineCore {
   void PrepareStep();
   bool ReserveRows(Sequence& sequence, int rows);
   uint64_t BlocksFor(const Sequence& sequence, int rows) const;
-  int PrefillRowsMax() const;
+  int PrefillRowsMax();
   void PreemptYoungest();
   void CollectMarks(Sequence& sequence);
   void ReserveMarks(Sequence& sequence);
@@ -162,6 +162,7 @@ class EngineCore {
   int steps_unmeasured_ = 0;
   PrefixTree tree_;
   CostModel cost_;
+  std::optional<double> quiet_depth_;  // of a stream, on average, when no prompt was beside them
   FairShare share_;
 
   std::deque<SequencePtr> waiting_;  // by id, preempted ones first

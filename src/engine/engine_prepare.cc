@@ -37,19 +37,28 @@ void EngineCore::PlanStep() {
   for (const PlannedRows& p : plan_) active_[static_cast<size_t>(p.index)]->work.rows = p.rows;
 }
 
-// While streams run, prompts get as many rows as let the step keep its target.
-int EngineCore::PrefillRowsMax() const {
+// While streams run, prompts get as many rows as let the step keep its target. The streams' pace
+// before there was a prompt is the measure, though they grow deeper, and so dearer, beside it.
+int EngineCore::PrefillRowsMax() {
   StepShape streams;
   double depth = 0;
+  bool prompts = false;
   for (const PlanSequence& p : plan_inputs_) {
     const auto position = static_cast<double>(active_[static_cast<size_t>(p.index)]->position());
-    if (p.rows_wanted == 1)
+    if (p.rows_wanted == 1) {
       streams = streams + StepShape{1, position};
-    else
+    } else {
       depth = std::max(depth, position);
+      prompts = true;
+    }
   }
-  if (streams.rows == 0) return options_.step_rows_max;
-  return cost_.RowsWithin(streams, depth, options_.step_target, options_.step_rows_max);
+  if (streams.rows == 0) {
+    quiet_depth_.reset();
+    return options_.step_rows_max;
+  }
+  if (!prompts || !quiet_depth_) quiet_depth_ = streams.depth_sum / streams.rows;
+  const StepShape before = {streams.rows, streams.rows * *quiet_depth_};
+  return cost_.RowsWithin({streams, before}, depth, options_.step_target, options_.step_rows_max);
 }
 
 void EngineCore::PrepareStep() {
