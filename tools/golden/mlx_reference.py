@@ -120,8 +120,8 @@ def states_of(cache, kinds):
             continue
         for part, c in zip(kind.split("+"), split(next(at))):
             if part in ("kv", "latent"):
-                if not hasattr(c, "offset") or type(c).__name__ != "KVCache":
-                    continue  # a window: another order of positions
+                # All positions in order, of a window too: its cache turns only after the first pass.
+                assert c.offset <= c.keys.shape[2]
                 out[f"layer{i}_k"] = c.keys[0, :, : c.offset]
                 out[f"layer{i}_v"] = c.values[0, :, : c.offset]
                 continue
