@@ -61,15 +61,28 @@ Result<Tokenizer> MakeTokenizer(const ModelFile& file) {
   return Tokenizer::Create(spec);
 }
 
-// The ids that end a generation, by the tokenizer and by the files beside it.
-std::vector<Token> EndTokens(const ModelFile& file, const Tokenizer& tokenizer) {
+// The ids below `rows` that end a generation, by the tokenizer and by the files beside it.
+std::vector<Token> EndTokens(const ModelFile& file, const Tokenizer& tokenizer, int rows) {
   const auto own = tokenizer.end_of_generation();
   std::set<Token> ends(own.begin(), own.end());
   if (file.text() != nullptr) {
     for (const int64_t id : file.text()->end_tokens)
       if (id < tokenizer.vocab_size()) ends.insert(static_cast<Token>(id));
   }
-  return {ends.begin(), ends.end()};
+  return {ends.begin(), ends.lower_bound(rows)};
+}
+
+// Behind the embedding's rows there may be added tokens alone: Gemma 3's tokenizer has the token of
+// an image, for which its text models have no row. A prompt with one is refused by the engine.
+Status CheckVocabulary(const LoadedModel& loaded) {
+  const int rows = loaded.model->info().vocab_size;
+  for (Token token = rows; token < loaded.tokenizer->vocab_size(); ++token) {
+    if (loaded.tokenizer->IsAdded(token)) continue;
+    return DataLoss(
+        "[model] " + loaded.path + ": " + std::to_string(loaded.tokenizer->vocab_size()) +
+        " tokens in the tokenizer, but the embedding has " + std::to_string(rows) + " rows");
+  }
+  return {};
 }
 
 // Sampling is what flags and requests say; what the model's authors suggest is worth a line.
@@ -101,7 +114,6 @@ Result<LoadedModel> LoadModelFile(const ModelFlags& flags, const TemplateFlags& 
   const ModelFile& file = *opened;
   ASSIGN_OR_RETURN(Tokenizer tokenizer, MakeTokenizer(file));
   loaded.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
-  loaded.end_tokens = EndTokens(file, *loaded.tokenizer);
   LogSuggestions(file);
   PromptBuilderOptions prompts;
   ASSIGN_OR_RETURN(prompts.template_source, TemplateSource(file, templates.chat_template));
@@ -112,12 +124,8 @@ Result<LoadedModel> LoadModelFile(const ModelFlags& flags, const TemplateFlags& 
   ASSIGN_OR_RETURN(auto model, LoadModel(file, options));
   loaded.model = std::move(model);
   const ModelInfo& info = loaded.model->info();
-  if (loaded.tokenizer->vocab_size() > info.vocab_size) {
-    return DataLoss("[model] " + loaded.path + ": " +
-                    std::to_string(loaded.tokenizer->vocab_size()) +
-                    " tokens in the tokenizer, but the embedding has " +
-                    std::to_string(info.vocab_size) + " rows");
-  }
+  RETURN_IF_ERROR(CheckVocabulary(loaded));
+  loaded.end_tokens = EndTokens(file, *loaded.tokenizer, info.vocab_size);
   if (info.context_length > info.trained_context_length) {
     LogWarning("[model] context of " + std::to_string(info.context_length) +
                " tokens; the model declares " + std::to_string(info.trained_context_length));

@@ -115,10 +115,11 @@ int TaskCount(const ScanCall& call, int tiles, int threads) {
 }  // namespace
 
 void SsdGates(const KernelContext& ctx, const float* raw, int64_t ld, const float* dt_bias,
-              const float* a_neg, int rows, int heads, float* dt, float* decay) {
+              const float* a_neg, int rows, int heads, float* dt, float* decay,
+              SsdStepLimits limits) {
   constexpr int kOperations = 8;  // as costly as so many element-wise ones
   ForRowRanges(ctx, rows, int64_t{heads} * kOperations, [&](int begin, int end) {
-    Level(ctx).gates(raw + begin * ld, ld, dt_bias, a_neg, end - begin, heads,
+    Level(ctx).gates(raw + begin * ld, ld, dt_bias, a_neg, limits, end - begin, heads,
                      dt + int64_t{begin} * heads, decay + int64_t{begin} * heads);
   });
 }

@@ -3,7 +3,7 @@
 //
 // Per head h of P channels with group h / (H / G) and memory M [N][P] f32 (state-major, so that
 // vectors run along the channels and the sum over states needs no fold), per token:
-//   dt = softplus(raw + dt_bias);  decay = exp(a_neg * dt), a_neg = -exp(A_log)
+//   dt = softplus(raw + dt_bias), kept within limits;  decay = exp(a_neg * dt), a_neg = -exp(A_log)
 //   M = decay M + (dt u) B^T;  out = M C + D u.
 // The definition, on every level, for one channel (n runs over the states):
 //   x    = dt * u
@@ -24,6 +24,7 @@
 
 #include "kernels/kernel_context.h"
 #include "kernels/recurrent.h"
+#include "kernels/ssd_scan_levels.h"
 
 namespace cairn {
 
@@ -39,11 +40,12 @@ struct SsdShape {
   }  // [H][N][P]
 };
 
-// dt[r, h] = softplus(raw[r, h] + dt_bias[h]); decay[r, h] = exp(a_neg[h] * dt[r, h]). raw [rows,
-// ld]; dt_bias, a_neg [heads]; dt, decay [rows, heads] contiguous. Errors of the functions:
-// vector_math.h.
+// dt[r, h] = softplus(raw[r, h] + dt_bias[h]) within the limits; decay[r, h] = exp(a_neg[h] * dt[r,
+// h]). raw [rows, ld]; dt_bias, a_neg [heads]; dt, decay [rows, heads] contiguous. Errors of the
+// functions: vector_math.h.
 void SsdGates(const KernelContext& ctx, const float* raw, int64_t ld, const float* dt_bias,
-              const float* a_neg, int rows, int heads, float* dt, float* decay);
+              const float* a_neg, int rows, int heads, float* dt, float* decay,
+              SsdStepLimits limits = {});
 
 // u [rows, ld]: H x P; b, c [rows, ld]: G x N; dt, decay [rows, H]; d [H]. out [rows, ldout]: H x
 // P, must not overlap an input. A tap's dst may not overlap a state.

@@ -133,14 +133,15 @@ void RunVectors(const SsdTile& p) {
 
 void RunSsdTile(const SsdTile& p) { p.whole ? RunVectors<true>(p) : RunVectors<false>(p); }
 
-void RunSsdGates(const float* raw, int64_t ld, const float* dt_bias, const float* a_neg, int rows,
-                 int heads, float* dt, float* decay) {
+void RunSsdGates(const float* raw, int64_t ld, const float* dt_bias, const float* a_neg,
+                 SsdStepLimits limits, int rows, int heads, float* dt, float* decay) {
   for (int r = 0; r < rows; ++r) {
     const float* from = raw + r * ld;
     float* to_dt = dt + int64_t{r} * heads;
     float* to_decay = decay + int64_t{r} * heads;
     ForLanes(heads, [&](auto lanes, int64_t h) {
-      const F32x16 step = Softplus(Add(lanes.load(from + h), lanes.load(dt_bias + h)));
+      F32x16 step = Softplus(Add(lanes.load(from + h), lanes.load(dt_bias + h)));
+      step = Max(Like(step, limits.min), Min(Like(step, limits.max), step));  // NaN passes
       lanes.store(to_dt + h, step);
       lanes.store(to_decay + h, Exp(Mul(lanes.load(a_neg + h), step)));
     });

@@ -40,11 +40,17 @@ struct SsdTile {
   int rows;  // >= 1
 };
 
+// What dt is kept within; by default all that softplus gives.
+struct SsdStepLimits {
+  float min = 0;
+  float max = __builtin_inff();
+};
+
 struct SsdScanLevel {
   int tile_vectors;
   void (*run_tile)(const SsdTile& tile);
-  void (*gates)(const float* raw, int64_t ld, const float* dt_bias, const float* a_neg, int rows,
-                int heads, float* dt, float* decay);
+  void (*gates)(const float* raw, int64_t ld, const float* dt_bias, const float* a_neg,
+                SsdStepLimits limits, int rows, int heads, float* dt, float* decay);
 };
 
 extern const SsdScanLevel kSsdScanRef;

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -234,6 +236,34 @@ TEST(SsdScan, FollowsTheRecurrenceOfThePaper) {
   std::printf("worst out %.1e, state %.1e\n", worst_out, worst_state);
   EXPECT_LE(worst_out, 2e-4);
   EXPECT_LE(worst_state, 2e-5);
+}
+
+TEST(SsdGates, StepsStayWithinLimitsOnEveryLevel) {
+  std::mt19937 random(29);
+  constexpr int kRows = 9, kHeads = 37;
+  const Floats bias = Random(random, kHeads, 1.0f), a_neg = Random(random, kHeads, 0.5f);
+  Floats raw = Random(random, size_t{kRows} * kHeads, 3.0f);
+  raw[5] = std::numeric_limits<float>::quiet_NaN();
+  const SsdStepLimits limits = {0.25f, 0.75f};
+  ThreadPool pool(2);
+  for (const CpuLevel level : SupportedCpuLevels()) {
+    Floats dt(raw.size()), decay(raw.size()), free_dt(raw.size()), free_decay(raw.size());
+    SsdGates({level, &pool}, raw.data(), kHeads, bias.data(), a_neg.data(), kRows, kHeads,
+             dt.data(), decay.data(), limits);
+    SsdGates({level, &pool}, raw.data(), kHeads, bias.data(), a_neg.data(), kRows, kHeads,
+             free_dt.data(), free_decay.data());
+    for (size_t i = 0; i < raw.size(); ++i) {
+      const int h = static_cast<int>(i % kHeads);
+      const float step = SoftplusF(raw[i] + bias[h]);
+      if (i == 5) {
+        EXPECT_TRUE(std::isnan(dt[i]) && std::isnan(free_dt[i]));
+        continue;
+      }
+      EXPECT_EQ(free_dt[i], step);
+      EXPECT_EQ(dt[i], std::clamp(step, limits.min, limits.max));
+      EXPECT_EQ(decay[i], ExpF(a_neg[h] * dt[i]));
+    }
+  }
 }
 
 }  // namespace

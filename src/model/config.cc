@@ -125,8 +125,11 @@ Result<DecoderConfig> ReadDecoderFrame(const ModelFile& file, std::string_view a
   ASSIGN_OR_RETURN(config.layer_count, ReadSize(file, arch, "block_count", 1, kLayersMax));
   ASSIGN_OR_RETURN(const int context, ReadSize(file, arch, "context_length", 1, kContextMax));
   config.trained_context_length = context;
+  // Nemotron-H's converter may write the other name alone.
+  ASSIGN_OR_RETURN(const float other_eps,
+                   ReadPositive(file, Key(arch, "attention.layer_norm_epsilon"), 1e-5f));
   ASSIGN_OR_RETURN(config.norm_eps,
-                   ReadPositive(file, Key(arch, "attention.layer_norm_rms_epsilon"), 1e-5f));
+                   ReadPositive(file, Key(arch, "attention.layer_norm_rms_epsilon"), other_eps));
   ASSIGN_OR_RETURN(const std::vector<int64_t> embedding, file.TensorShape("token_embd.weight"));
   if (embedding.size() != 2 || embedding[0] < 1 || embedding[0] > kVocabMax) {
     return DataLoss("[model] token_embd.weight is no matrix with 1 to " +

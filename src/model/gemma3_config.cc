@@ -5,6 +5,18 @@
 
 namespace cairn {
 
+// attention.sliding_window_pattern: an array, or n where every n-th layer is global.
+static Result<std::vector<int>> ReadWindowLayers(const ModelFile& file, std::string_view arch,
+                                                 int layers) {
+  constexpr std::string_view kKey = "attention.sliding_window_pattern";
+  if (file.ArraySize(std::string(arch) + "." + std::string(kKey)).has_value())
+    return ReadLayerSizes(file, arch, kKey, layers, 0, 1);
+  ASSIGN_OR_RETURN(const int interval, ReadSize(file, arch, kKey, 1, 1 << 16, 6));
+  std::vector<int> windows;
+  for (int i = 1; i <= layers; ++i) windows.push_back(i % interval == 0 ? 0 : 1);
+  return windows;
+}
+
 Result<Gemma3Config> ReadGemma3Config(const ModelFile& file) {
   constexpr std::string_view kArch = "gemma3";
   const std::string prefix = std::string(kArch) + ".";
@@ -17,9 +29,10 @@ Result<Gemma3Config> ReadGemma3Config(const ModelFile& file) {
   }
   // Files without a window: every layer is global.
   ASSIGN_OR_RETURN(config.window, ReadSize(file, kArch, "attention.sliding_window", 0, 1 << 24, 0));
-  ASSIGN_OR_RETURN(config.global_interval, ReadSize(file, kArch, "attention.sliding_window_pattern",
-                                                    1, 1 << 16, config.window > 0 ? 6 : 1));
-  if (config.window == 0) config.global_interval = 1;
+  config.window_layers.assign(static_cast<size_t>(decoder.layer_count), 0);
+  if (config.window > 0) {
+    ASSIGN_OR_RETURN(config.window_layers, ReadWindowLayers(file, kArch, decoder.layer_count));
+  }
   config.local_rope = {.dims = decoder.rope.dims};
   ASSIGN_OR_RETURN(const float base, file.GetF32Or(prefix + "rope.freq_base_swa", 10000));
   if (!(base > 0) || !std::isfinite(base)) return DataLoss("[model] gemma3.rope.freq_base_swa");

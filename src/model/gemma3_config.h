@@ -1,6 +1,8 @@
 // Hyperparameters of Gemma 3 (text).
 #pragma once
 
+#include <vector>
+
 #include "model/config.h"
 
 namespace cairn {
@@ -8,10 +10,10 @@ namespace cairn {
 struct Gemma3Config {
   DecoderConfig decoder;  // its rope is that of the global layers
   RopeConfig local_rope;
-  int window = 0;           // positions a local layer sees
-  int global_interval = 0;  // every n-th layer is global
+  int window = 0;                  // positions a local layer sees
+  std::vector<int> window_layers;  // [layer_count], 1: local; 0: global
 
-  bool IsGlobal(int layer) const { return (layer + 1) % global_interval == 0; }
+  bool IsGlobal(int layer) const { return window_layers[layer] == 0; }
   AttentionShape shape(int layer, KvType kv_type) const {
     AttentionShape shape = decoder.attention_shape(kv_type);
     if (!IsGlobal(layer)) shape.window = window;

@@ -1,5 +1,7 @@
 #include "model/lfm2_config.h"
 
+#include <string>
+
 namespace cairn {
 
 Result<Lfm2Config> ReadLfm2Config(const ModelFile& file) {
@@ -7,6 +9,12 @@ Result<Lfm2Config> ReadLfm2Config(const ModelFile& file) {
   Lfm2Config config;
   ASSIGN_OR_RETURN(config.decoder, ReadDecoderConfig(file, name));
   ASSIGN_OR_RETURN(config.conv_kernel, ReadSize(file, name, "shortconv.l_cache", 2, 8));
+  ASSIGN_OR_RETURN(const int window,
+                   ReadSize(file, name, "attention.sliding_window", 0, 1 << 30, 0));
+  if (window > 0 && window < config.decoder.trained_context_length) {
+    return Unsupported("[model] " + std::string(name) +
+                       ".attention.sliding_window is not in this version");
+  }
   // 1e-6: the published model code.
   ASSIGN_OR_RETURN(config.moe,
                    ReadMoeConfig(file, name, config.decoder.ffn_size,

@@ -71,9 +71,19 @@ Result<ModelPlan> Plan(const LlamaConfig& config, KvType kv_type) {
   });
 }
 
+// A context no longer than the window sees all of it.
+Status CheckWindow(const LlamaConfig& config, const LoadOptions& options) {
+  if (config.window == 0 || ContextInForce(config.decoder, options) <= config.window) return {};
+  const std::string window = std::to_string(config.window);
+  return Unsupported("[model] a context beyond the sliding window of " + window +
+                     " positions is not in this version; wanted --context-length " + window +
+                     " or less");
+}
+
 Result<std::unique_ptr<Model>> LlamaModel::Load(const ModelFile& file, Weights& weights,
                                                 const LoadOptions& options) {
   ASSIGN_OR_RETURN(LlamaConfig config, ReadLlamaConfig(file));
+  RETURN_IF_ERROR(CheckWindow(config, options));
   ASSIGN_OR_RETURN(ModelPlan plan, Plan(config, options.kv_type));
   ASSIGN_OR_RETURN(RopeTable rope, LoadRopeTable(weights, config.decoder.rope, config.family.pairs,
                                                  ContextInForce(config.decoder, options)));

@@ -24,10 +24,6 @@ Status RefuseOtherTerms(const ModelFile& file, const DecoderConfig& config, bool
     ASSIGN_OR_RETURN(const float value, file.GetF32Or(prefix + key, 0));
     if (value != 0) return Unsupported("[model] " + prefix + key + " is not in this version");
   }
-  ASSIGN_OR_RETURN(const int window,
-                   ReadSize(file, config.architecture, "attention.sliding_window", 0, 1 << 30, 0));
-  if (window > 0 && window < config.trained_context_length)
-    return Unsupported("[model] " + prefix + "attention.sliding_window is not in this version");
   return {};
 }
 
@@ -68,6 +64,8 @@ Result<LlamaConfig> ReadLlamaConfig(const ModelFile& file) {
       if (kv_heads == 0) return Unsupported("[model] a layer without attention");
     ASSIGN_OR_RETURN(config.rotary_layers, ReadRotaryLayers(file, family, config.decoder));
     RETURN_IF_ERROR(RefuseOtherTerms(file, config.decoder, family.growing_queries));
+    ASSIGN_OR_RETURN(config.window,
+                     ReadSize(file, name, "attention.sliding_window", 0, 1 << 30, 0));
     if (family.growing_queries) {
       ASSIGN_OR_RETURN(config.growth, ReadGrowth(file, config.decoder));
     }

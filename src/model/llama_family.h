@@ -30,6 +30,7 @@ struct LlamaConfig {
   DecoderConfig decoder;
   std::optional<MoeConfig> moe;
   QueryGrowth growth;
+  int window = 0;                  // positions a query sees (Mistral of 2023); 0: all
   std::vector<int> rotary_layers;  // [layer_count], 0 or 1: whether the layer has positions
 
   bool HasPositions(int layer) const { return rotary_layers[layer] != 0; }

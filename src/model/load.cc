@@ -22,6 +22,7 @@ class RecordingSource final : public TensorSource {
   Result<TensorView> Describe(std::string_view name) const override {
     return inner_.Describe(name);
   }
+  std::string NameInFiles(std::string_view name) const override { return inner_.NameInFiles(name); }
   uint64_t total_bytes() const override { return inner_.total_bytes(); }
   void Release(const TensorView& tensor) const override { inner_.Release(tensor); }
 

@@ -20,6 +20,14 @@ Result<Mamba2Config> ReadMamba2Config(const ModelFile& file, std::string_view ar
                     " groups");
   }
   shape.head_dim = inner / shape.heads;
+  const std::string limits = std::string(arch) + ".ssm.time_step_limit";
+  if (!file.Has(limits)) return config;
+  ASSIGN_OR_RETURN(const std::vector<float> values, file.GetF32Array(limits));
+  if (values.size() != 2 || !(values[0] >= 0) || !(values[1] >= values[0])) {
+    return DataLoss("[model] " + limits + " has " + std::to_string(values.size()) +
+                    " values, wanted the least and the largest step");
+  }
+  config.step_limits = {.min = values[0], .max = values[1]};
   return config;
 }
 

@@ -14,6 +14,7 @@ namespace cairn {
 struct Mamba2Config {
   SsdShape shape;
   int conv_kernel = 0;
+  SsdStepLimits step_limits;
 
   // Over x | B | C.
   Conv1dShape conv_shape() const {
@@ -28,8 +29,8 @@ struct Mamba2Config {
   }
 };
 
-// ARCH.ssm.conv_kernel, inner_size, state_size, time_step_rank (heads), group_count. Errors:
-// DataLoss.
+// ARCH.ssm.conv_kernel, inner_size, state_size, time_step_rank (heads), group_count;
+// time_step_limit (two numbers, a key of ours: converters write none). Errors: DataLoss.
 Result<Mamba2Config> ReadMamba2Config(const ModelFile& file, std::string_view architecture);
 
 // The number `architecture`.`key`, or `fallback`. Errors: DataLoss if it is zero or not finite.

@@ -4,6 +4,18 @@
 
 namespace cairn {
 
+// attention.recurrent_layers, else every full_attention_interval-th layer has attention.
+static Result<std::vector<int>> ReadRecurrentLayers(const ModelFile& file, std::string_view arch,
+                                                    int layers) {
+  if (file.Has(std::string(arch) + ".attention.recurrent_layers"))
+    return ReadLayerSizes(file, arch, "attention.recurrent_layers", layers, 0, 1);
+  ASSIGN_OR_RETURN(const int interval,
+                   ReadSize(file, arch, "full_attention_interval", 1, 1 << 16, 4));
+  std::vector<int> recurrent;
+  for (int i = 1; i <= layers; ++i) recurrent.push_back(i % interval == 0 ? 0 : 1);
+  return recurrent;
+}
+
 Result<Qwen35Config> ReadQwen35Config(const ModelFile& file) {
   ASSIGN_OR_RETURN(const std::string_view name, file.GetString("general.architecture"));
   const std::string_view arch = name;
@@ -13,8 +25,7 @@ Result<Qwen35Config> ReadQwen35Config(const ModelFile& file) {
   ASSIGN_OR_RETURN(const int predict_layers,
                    ReadSize(file, arch, "nextn_predict_layers", 0, decoder.layer_count - 1, 0));
   decoder.layer_count -= predict_layers;
-  ASSIGN_OR_RETURN(config.full_attention_interval,
-                   ReadSize(file, arch, "full_attention_interval", 1, 1 << 16, 4));
+  ASSIGN_OR_RETURN(config.recurrent_layers, ReadRecurrentLayers(file, arch, decoder.layer_count));
   ASSIGN_OR_RETURN(config.conv_kernel, ReadSize(file, arch, "ssm.conv_kernel", 2, 8));
 
   GatedDeltaShape& delta = config.delta;

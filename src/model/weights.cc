@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/check.h"
 
 namespace cairn {
 namespace {
@@ -46,11 +47,21 @@ Result<std::vector<int64_t>> Weights::Shape(std::string_view name) const {
   return std::move(tensor.shape);
 }
 
-Result<PackedMatrix> Weights::Matrix(std::string_view name, int64_t n, int64_t k) {
+Result<PackedMatrix> Weights::Matrix(std::string_view name, int64_t n, int64_t k,
+                                     std::span<const int64_t> rows) {
   const int64_t shape[] = {n, k};
   ASSIGN_OR_RETURN(const TensorView tensor, Check(name, shape));
+  std::vector<std::byte> ordered;
+  const size_t row_bytes = tensor.bytes.size() / static_cast<size_t>(n);
+  for (const int64_t row : rows) {
+    const auto bytes = tensor.bytes.subspan(static_cast<size_t>(row) * row_bytes, row_bytes);
+    ordered.insert(ordered.end(), bytes.begin(), bytes.end());
+  }
+  CHECK(rows.empty() || ordered.size() == tensor.bytes.size());
   ASSIGN_OR_RETURN(PackedMatrix matrix,
-                   PackedMatrix::Pack(tensor.type, n, k, tensor.bytes, &arena_));
+                   PackedMatrix::Pack(
+                       tensor.type, n, k,
+                       rows.empty() ? tensor.bytes : std::span<const std::byte>(ordered), &arena_));
   Done(name, tensor, Use::kMatrix, matrix.packed_bytes());
   return matrix;
 }
@@ -131,8 +142,11 @@ Result<std::optional<std::vector<float>>> Weights::OptionalVector(std::string_vi
 Result<TensorView> Weights::Check(std::string_view name, std::span<const int64_t> shape) const {
   ASSIGN_OR_RETURN(TensorView tensor, source_.Get(name));
   if (!SameShape(tensor.shape, shape)) {
-    return InvalidArgument("[weights] tensor " + QuoteForMessage(name) + ": got shape " +
-                           ShapeText(tensor.shape) + ", wanted " + ShapeText(shape));
+    const std::string original = source_.NameInFiles(name);
+    return InvalidArgument(
+        "[weights] tensor " + QuoteForMessage(name) + ": got shape " + ShapeText(tensor.shape) +
+        ", wanted " + ShapeText(shape) +
+        (original.empty() ? "" : "; it is made of " + QuoteForMessage(original)));
   }
   return tensor;
 }

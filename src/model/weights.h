@@ -43,6 +43,8 @@ class TensorSource {
   virtual Result<TensorView> Get(std::string_view name) const = 0;
   // The same without bytes, where making them costs something.
   virtual Result<TensorView> Describe(std::string_view name) const { return Get(name); }
+  // Its name in the files where that is another one, for messages; else empty.
+  virtual std::string NameInFiles(std::string_view) const { return {}; }
   virtual uint64_t total_bytes() const = 0;                  // of all tensors, for progress
   virtual void Release(const TensorView& tensor) const = 0;  // its pages are not needed any more
 };
@@ -58,8 +60,10 @@ class Weights {
   // Shape {n, k}; for sizes that only the file knows (the vocabulary).
   Result<std::vector<int64_t>> Shape(std::string_view name) const;
 
-  // W [n, k]. Errors: NotFound, Unsupported type, InvalidArgument with both shapes if they differ.
-  Result<PackedMatrix> Matrix(std::string_view name, int64_t n, int64_t k);
+  // W [n, k]; with `rows`, a permutation of 0..n-1, its row i is the file's row rows[i]. Errors:
+  // NotFound, Unsupported type, InvalidArgument with both shapes if they differ.
+  Result<PackedMatrix> Matrix(std::string_view name, int64_t n, int64_t k,
+                              std::span<const int64_t> rows = {});
   // Several matrices of one k stacked along n in this order. Errors as Matrix, and InvalidArgument
   // where CanStack is false.
   struct Part {

@@ -133,6 +133,35 @@ TEST(Mamba2Files, FalconMultipliersMayBeMetadata) {
   EXPECT_LE(error.max_abs(), kLogitsMax);
 }
 
+TEST(Mamba2Files, StepsAreKeptWithinTheLimitsOfTheFile) {
+  for (const char* name : {"mamba2", "granite-h", "falcon-h1", "nemotron-h"}) {
+    SCOPED_TRACE(name);
+    const GgufFile fixture = OpenFixture(name);
+    const std::string key =
+        std::string(fixture.GetString("general.architecture").value()) + ".ssm.time_step_limit";
+    const auto limited = [&](const std::vector<float>& limits) {
+      GgufWriter writer;
+      CopyEntries(fixture, writer);
+      writer.F32s(key, limits);
+      for (const GgufTensor& tensor : fixture.tensors()) {
+        writer.TensorF32s(tensor.name, {tensor.dims.begin(), tensor.dims.end()},
+                          TensorValues(tensor));
+      }
+      return writer.Bytes();
+    };
+    const std::vector<std::byte> bytes = limited({0.05f, 0.5f});
+    const auto file = GgufFile::FromBytes(bytes);
+    ASSERT_TRUE(file.ok()) << file.status().ToString();
+    const std::vector<Token> tokens = testing::LoadGoldenSet(name).Case("len65").tokens;
+    for (const CpuLevel level : SupportedCpuLevels())
+      EXPECT_LE(AgainstReference(*file, level, tokens).max_abs(), kLogitsMax);
+    EXPECT_NE(Logits(*file, SupportedCpuLevels().back(), tokens),
+              Logits(fixture, SupportedCpuLevels().back(), tokens));
+    const std::vector<std::byte> broken = limited({0.5f, 0.05f});
+    EXPECT_EQ(LoadModel(*GgufFile::FromBytes(broken)).status().code(), StatusCode::kDataLoss);
+  }
+}
+
 TEST(Mamba2Files, BrokenMultipliersAreRefused) {
   const GgufFile fixture = OpenFixture("falcon-h1");
   const auto load = [&](auto&& add_key) {

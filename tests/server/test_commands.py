@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -67,6 +68,22 @@ class Commands(unittest.TestCase):
         self.assert_refused(run("generate", "-p", "x", "--cache-dir", "/tmp"), "not in this version")
         self.assert_refused(run("generate", "--prompt-file", "/dev/zero"), "more than")
         self.assert_refused(run("generate", "-p", "word " * 5000), "exceeds the available context size")
+
+    def test_added_tokens_may_lie_behind_the_embedding(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for file in (GOLDEN / "llama-a" / "hf").iterdir():
+                shutil.copy(file, directory)
+            path = pathlib.Path(directory) / "tokenizer.json"
+            tokenizer = json.loads(path.read_text())
+            tokenizer["added_tokens"].append({**tokenizer["added_tokens"][-1], "id": 320, "content": "<image>", "special": True})
+            path.write_text(json.dumps(tokenizer))
+            words = ("generate", "--model", directory, "--max-tokens", "3", "-p")
+            done = run(*words, "Hello")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assert_refused(run(*words, "Hello<image>"), "token 320, wanted 0 to 319")
+            tokenizer["model"]["vocab"]["Hellooo"] = 321  # of another model, then
+            path.write_text(json.dumps(tokenizer))
+            self.assert_refused(run(*words, "Hello"), "322 tokens in the tokenizer, but the embedding has 320 rows")
 
     def test_selftest_proves_the_law_of_the_bundled_model(self):
         done = run("selftest", "--prompt", "80", "--decode", "4", seconds=300)

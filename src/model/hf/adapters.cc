@@ -35,6 +35,8 @@ constexpr auto kAdapters = std::to_array<HfAdapter>({
     {"nemotron_h", "NemotronHForCausalLM", "nemotron_h", BuildNemotronH, NemotronHArchitecture},
 });
 
+constexpr int64_t kHeadsMax = 65536;  // so that no product of sizes overflows
+
 std::string_view StringIn(const JsonValue* config, std::string_view key) {
   const JsonValue* value = config == nullptr ? nullptr : config->Find(key);
   return value == nullptr ? std::string_view() : value->AsString().value_or("");
@@ -66,6 +68,30 @@ Result<const HfAdapter*> FindHfAdapter(const JsonValue& config) {
                      known);
 }
 
+std::string_view LayerTypeName(std::string_view name) {
+  if (name == "mamba") return "linear_attention";
+  return name == "attention" ? "full_attention" : name;
+}
+
+Result<std::vector<std::string>> ReadLayerTypes(const HfBuilder& b, int64_t layers) {
+  ASSIGN_OR_RETURN(std::vector<std::string> types, b.Strings("layer_types"));
+  if (!types.empty() && static_cast<int64_t>(types.size()) != layers) {
+    return DataLoss("[hf] config.json: got " + std::to_string(types.size()) +
+                    " layer_types, wanted one for each of " + std::to_string(layers) + " layers");
+  }
+  for (std::string& type : types) type = std::string(LayerTypeName(type));
+  return types;
+}
+
+int64_t IntervalOf(const std::vector<bool>& layers) {
+  const auto first = std::find(layers.begin(), layers.end(), true) - layers.begin();
+  const int64_t interval = first + 1;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i] != ((static_cast<int64_t>(i) + 1) % interval == 0)) return 0;
+  }
+  return interval;
+}
+
 std::string BlockName(int64_t layer) { return "blk." + std::to_string(layer) + "."; }
 std::string LayerName(int64_t layer) { return "layers." + std::to_string(layer) + "."; }
 
@@ -78,7 +104,8 @@ Status SetDecoderKeys(HfBuilder& b, int64_t layers) {
   ASSIGN_OR_RETURN(const int64_t hidden, b.Integer("hidden_size"));
   if (layers < 1 || layers > 4096)
     return DataLoss("[hf] config.json: got " + std::to_string(layers) + " num_hidden_layers");
-  ASSIGN_OR_RETURN(const int64_t context, b.IntegerOr("max_position_embeddings", 1 << 20));
+  ASSIGN_OR_RETURN(const int64_t most, b.IntegerOr("model_max_length", 1 << 20));  // Kimi
+  ASSIGN_OR_RETURN(const int64_t context, b.IntegerOr("max_position_embeddings", most));
   double eps = 1e-6;
   for (const char* key : {"norm_eps", "rms_norm_eps", "layer_norm_epsilon"}) {
     ASSIGN_OR_RETURN(eps, b.NumberOr(key, eps));
@@ -93,9 +120,12 @@ Status SetDecoderKeys(HfBuilder& b, int64_t layers) {
 Result<int64_t> SetHeadKeys(HfBuilder& b, const std::vector<int64_t>& layer_kv_heads) {
   ASSIGN_OR_RETURN(const int64_t hidden, b.Integer("hidden_size"));
   ASSIGN_OR_RETURN(const int64_t heads, b.Integer("num_attention_heads"));
-  if (heads < 1) return DataLoss("[hf] config.json: got no attention heads");
+  if (heads < 1 || heads > kHeadsMax)
+    return DataLoss("[hf] config.json: got " + std::to_string(heads) + " attention heads");
   ASSIGN_OR_RETURN(const int64_t kv_heads, b.IntegerOr("num_key_value_heads", heads));
-  ASSIGN_OR_RETURN(const int64_t head_dim, b.IntegerOr("head_dim", hidden / heads));
+  // attention_head_dim: Nemotron-H of 2025.
+  ASSIGN_OR_RETURN(const int64_t other, b.IntegerOr("attention_head_dim", hidden / heads));
+  ASSIGN_OR_RETURN(const int64_t head_dim, b.IntegerOr("head_dim", other));
   b.Set("attention.head_count", heads);
   layer_kv_heads.empty() ? b.Set("attention.head_count_kv", kv_heads)
                          : b.SetIntegers("attention.head_count_kv", layer_kv_heads);
@@ -106,9 +136,15 @@ Result<int64_t> SetHeadKeys(HfBuilder& b, const std::vector<int64_t>& layer_kv_h
 
 Status MapFrame(HfBuilder& b, std::string_view norm, HfValue norm_value,
                 const std::string& norm_to) {
-  const bool is_mamba = b.Has("embeddings.weight");
-  RETURN_IF_ERROR(
-      b.Map("token_embd.weight", is_mamba ? "embeddings.weight" : "embed_tokens.weight"));
+  const char* name = b.Has("embeddings.weight") ? "embeddings.weight" : "embed_tokens.weight";
+  ASSIGN_OR_RETURN(const HfSource* embedding, b.Source(name));
+  ASSIGN_OR_RETURN(const int64_t vocab, b.IntegerOr("vocab_size", embedding->rows));
+  if (vocab != embedding->rows) {
+    return DataLoss("[hf] tensor " + QuoteForMessage(embedding->name) + ": got " +
+                    std::to_string(embedding->rows) + " rows, wanted " + std::to_string(vocab) +
+                    " (vocab_size)");
+  }
+  RETURN_IF_ERROR(b.Map("token_embd.weight", name));
   const char* heads[] = {"/lm_head.weight", "/language_model.lm_head.weight",
                          "/model.lm_head.weight"};
   const auto head = std::find_if(std::begin(heads), std::end(heads),
@@ -125,6 +161,18 @@ Status MapFrame(HfBuilder& b, std::string_view norm, HfValue norm_value,
     RETURN_IF_ERROR(b.Map("output.weight", *head));
   }
   return b.Map(norm_to, norm, norm_value);
+}
+
+Status ExpectBiases(const HfBuilder& b, std::string_view key, bool fallback,
+                    const std::string& from, std::initializer_list<const char*> parts) {
+  ASSIGN_OR_RETURN(const bool biased, b.BoolOr(key, fallback));
+  for (const char* part : parts) {
+    const std::string name = from + part + ".bias";
+    if (!biased || b.Has(name)) continue;
+    return NotFound("[hf] tensor " + QuoteForMessage(b.Absolute(name)) + ": got none, wanted it (" +
+                    std::string(key) + ")");
+  }
+  return {};
 }
 
 Status MapSwiGlu(HfBuilder& b, const std::string& to, const std::string& from) {

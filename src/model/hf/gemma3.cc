@@ -1,31 +1,35 @@
 // Gemma-3 text: windows in all but every n-th layer; RMSNorms compute 1 + w.
 #include <cmath>
 
+#include "base/bytes.h"
 #include "model/hf/adapters.h"
 
 namespace cairn {
 namespace {
 
-// n: every n-th layer is global.
-Result<int64_t> GlobalInterval(const HfBuilder& b) {
-  ASSIGN_OR_RETURN(const auto types, b.Strings("layer_types"));
+// Sets which layers are global: those of layer_types, else every n-th.
+Status SetWindowLayers(HfBuilder& b) {
+  ASSIGN_OR_RETURN(const int64_t layers, b.Integer("num_hidden_layers"));
+  ASSIGN_OR_RETURN(const auto types, ReadLayerTypes(b, layers));
   int64_t interval = 6;
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (types[i] != "full_attention") continue;
-    interval = static_cast<int64_t>(i) + 1;
-    break;
-  }
   for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"}) {
     ASSIGN_OR_RETURN(interval, b.IntegerOr(key, interval));
   }
   if (interval < 1) return DataLoss("[hf] config.json: got no sliding_window_pattern");
-  for (size_t i = 0; i < types.size(); ++i) {
-    const bool global = (static_cast<int64_t>(i) + 1) % interval == 0;
-    if (types[i] != (global ? "full_attention" : "sliding_attention"))
-      return Unsupported("[hf] config.json: layer_types are not global in every " +
-                         std::to_string(interval) + "th layer");
+  std::vector<bool> global;
+  std::vector<int64_t> windows;
+  for (const std::string& type : types) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      return Unsupported("[hf] config.json: got layer type " + QuoteForMessage(type) +
+                         ", wanted full_attention or sliding_attention");
+    }
+    global.push_back(type == "full_attention");
+    windows.push_back(type == "full_attention" ? 0 : 1);
   }
-  return interval;
+  if (!types.empty()) interval = IntervalOf(global);
+  interval > 0 ? b.Set("attention.sliding_window_pattern", interval)
+               : b.SetIntegers("attention.sliding_window_pattern", windows);
+  return {};
 }
 
 Result<double> LocalBase(const HfBuilder& b) {
@@ -38,6 +42,7 @@ Result<double> LocalBase(const HfBuilder& b) {
 
 Status SetKeys(HfBuilder& b) {
   RETURN_IF_ERROR(b.Demand("hidden_activation", "gelu_pytorch_tanh"));
+  RETURN_IF_ERROR(b.Demand("use_bidirectional_attention", false));  // EmbeddingGemma
   RETURN_IF_ERROR(SetDecoderKeys(b));
   ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("intermediate_size"));
   b.Set("feed_forward_length", ffn);
@@ -46,9 +51,8 @@ Status SetKeys(HfBuilder& b) {
   ASSIGN_OR_RETURN(const double local_base, LocalBase(b));
   b.SetFloat("rope.freq_base_swa", local_base);
   ASSIGN_OR_RETURN(const int64_t window, b.IntegerOr("sliding_window", 4096));
-  ASSIGN_OR_RETURN(const int64_t interval, GlobalInterval(b));
   b.Set("attention.sliding_window", window);
-  b.Set("attention.sliding_window_pattern", interval);
+  RETURN_IF_ERROR(SetWindowLayers(b));
   ASSIGN_OR_RETURN(const double scalar, b.NumberOr("query_pre_attn_scalar", 256));
   if (!(scalar > 0)) return DataLoss("[hf] config.json: got no query_pre_attn_scalar");
   b.SetFloat("attention.scale", 1 / std::sqrt(scalar));
@@ -86,6 +90,8 @@ Status BuildGemma3(HfBuilder& b) {
     RETURN_IF_ERROR(b.MapLinear(to + "attn_k", attention + "k_proj"));
     RETURN_IF_ERROR(b.MapLinear(to + "attn_v", attention + "v_proj"));
     RETURN_IF_ERROR(b.MapLinear(to + "attn_output", attention + "o_proj"));
+    RETURN_IF_ERROR(ExpectBiases(b, "attention_bias", false, attention,
+                                 {"q_proj", "k_proj", "v_proj", "o_proj"}));
     RETURN_IF_ERROR(MapSwiGlu(b, to, from + "mlp."));
   }
   return {};

@@ -55,6 +55,7 @@ HfBuilder::HfBuilder(const JsonValue& config, const HfShards& shards, std::strin
     SkipPrefix(prefix);
   }
   SkipContaining(".rotary_emb.");
+  SkipContaining(".mtp.");  // behind a prefix of the text model
   AddEntry("general.architecture", GgufValueType::kString, architecture_);
 }
 
@@ -225,7 +226,7 @@ Result<HfSource> HfBuilder::MakeSource(const std::string& name) {
 Result<HfSource> HfBuilder::MakeAffine(const std::string& base, const SafetensorsTensor& weight) {
   const SafetensorsTensor* scales = shards_.Find(base + ".scales");
   const SafetensorsTensor* biases = shards_.Find(base + ".biases");
-  ASSIGN_OR_RETURN(const AffineSettings settings, ReadAffineSettings(config_, base));
+  ASSIGN_OR_RETURN(AffineSettings settings, ReadAffineSettings(config_, base));
   if (biases == nullptr) {
     return Unsupported("[hf] tensor " + QuoteForMessage(base + ".biases") +
                        ": got none, wanted it beside .scales (affine quantisation)");
@@ -241,20 +242,26 @@ Result<HfSource> HfBuilder::MakeAffine(const std::string& base, const Safetensor
   }
   HfSource source;
   source.name = weight.name;
-  source.type = *AffineWeightType({settings.bits, settings.group,
-                                   *scale_type == WeightType::kF16    ? AffineScale::kF16
-                                   : *scale_type == WeightType::kBF16 ? AffineScale::kBF16
-                                                                      : AffineScale::kF32});
   source.shape = weight.shape;
   const bool fits = weight.shape.size() >= 2 && scales->shape.size() == weight.shape.size() &&
                     biases->shape == scales->shape && weight.element_count() > 0 &&
                     std::equal(weight.shape.begin(), weight.shape.end() - 1, scales->shape.begin());
+  const auto holds = [&](int bits) {
+    return fits && weight.shape.back() * 32 == scales->shape.back() * settings.group * bits;
+  };
+  // Where layers differ, one that config.json does not name may too; mlx-lm goes by its shape.
+  const int other = settings.bits == 4 ? 8 : 4;
+  if (!settings.sure && !holds(settings.bits) && holds(other)) settings.bits = other;
+  source.type = *AffineWeightType({settings.bits, settings.group,
+                                   *scale_type == WeightType::kF16    ? AffineScale::kF16
+                                   : *scale_type == WeightType::kBF16 ? AffineScale::kBF16
+                                                                      : AffineScale::kF32});
   if (fits) {
     source.k = scales->shape.back() * settings.group;
     source.shape.back() = source.k;
     source.rows = weight.element_count() / weight.shape.back();
   }
-  if (!fits || weight.shape.back() * 32 != source.k * settings.bits) {
+  if (!holds(settings.bits)) {
     return Misfit(
         weight.name,
         "shape " + ShapeText(weight.shape) + " with scales " + ShapeText(scales->shape) +

@@ -28,6 +28,10 @@ class HfBuilder {
   // What the model's code assumes for keys that config.json leaves out. REQUIRES: a JSON object.
   void SetDefaults(std::string_view json);
 
+  // True for a text_config inside another model's. Transformers leaves out of it what it assumes,
+  // where a config of its own says all.
+  bool is_wrapped() const { return text_config_ != nullptr; }
+
   // --- config.json. A key whose value is null counts as absent.
   const JsonValue* Find(std::string_view key) const;
   Result<int64_t> Integer(std::string_view key) const;
@@ -53,6 +57,7 @@ class HfBuilder {
   // --- Tensors of the directory; names are relative to the root, absolute with a leading '/'.
   // The root is the first of these that has `probe`. Errors: DataLoss if none has.
   Status SetRoot(std::initializer_list<std::string_view> roots, std::string_view probe);
+  std::string Absolute(std::string_view name) const;
   bool Has(std::string_view name) const;
   Result<const HfSource*> Source(std::string_view name);
   // The tensors of a plain RMSNorm computed as 1 + w are stored so; MLX directories of some
@@ -95,7 +100,6 @@ class HfBuilder {
   std::map<std::string, HfSource, std::less<>> TakeSources() { return std::move(sources_); }
 
  private:
-  std::string Absolute(std::string_view name) const;
   Result<HfSource> MakeSource(const std::string& name);
   Result<HfSource> MakeAffine(const std::string& base, const SafetensorsTensor& weight);
   void AddEntry(std::string_view key, GgufValueType type, std::string bytes);

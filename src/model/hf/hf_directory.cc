@@ -34,6 +34,10 @@ class HfTensorSource final : public TensorSource {
     return MakeTensor(*recipe, directory_.shards());
   }
 
+  std::string NameInFiles(std::string_view name) const override {
+    const HfRecipe* recipe = directory_.FindRecipe(name);
+    return recipe == nullptr || recipe->runs.empty() ? "" : recipe->runs.front().source->name;
+  }
   uint64_t total_bytes() const override { return total_bytes_; }
   void Release(const TensorView& tensor) const override {
     if (tensor.owner == nullptr) directory_.shards().ReleasePages(tensor.bytes);

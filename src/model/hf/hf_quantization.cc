@@ -1,5 +1,6 @@
 #include "model/hf/hf_quantization.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/bytes.h"
@@ -66,7 +67,9 @@ Result<AffineSettings> ReadAffineSettings(const JsonValue& config, std::string_v
                        std::to_string(bits) + " bits in groups of " + std::to_string(group) +
                        " is not in this version" + kSupported);
   }
-  return AffineSettings{static_cast<int>(bits), static_cast<int>(group)};
+  const bool mixed = std::ranges::any_of(
+      common->members(), [](const JsonValue::Member& member) { return member.second.is_object(); });
+  return AffineSettings{static_cast<int>(bits), static_cast<int>(group), own != nullptr || !mixed};
 }
 
 }  // namespace cairn

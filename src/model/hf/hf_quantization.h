@@ -12,6 +12,7 @@ namespace cairn {
 struct AffineSettings {
   int bits = 0;
   int group = 0;
+  bool sure = true;  // false: other layers have settings of their own, this one none
 };
 
 // Unsupported, naming it, for every quantisation but MLX's affine one (gptq, awq, fp8, mxfp4, ...).

@@ -1,6 +1,5 @@
 // Hugging Face directories: what they are made of, and what is said of broken ones.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include "model/hf/exp_double.h"
 #include "model/hf/hf_directory.h"
 #include "model/hf/hf_quantization.h"
+#include "model/hf/hf_testing.h"
 #include "model/hf/json.h"
 #include "model/hf/safetensors.h"
 #include "model/load.h"
@@ -23,81 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kData = "tests/golden/data/";
-
-// A directory of its own, removed at the end.
-class TempDirectory {
- public:
-  TempDirectory() {
-    std::string name = (fs::temp_directory_path() / "cairn_hf_XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TempDirectory() {
-    std::error_code ec;
-    fs::remove_all(path_, ec);
-  }
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  EXPECT_TRUE(in.good()) << path;
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void WriteAll(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-void CopyFiles(const std::string& from, const std::string& to) {
-  fs::create_directories(to);
-  for (const auto& entry : fs::directory_iterator(from))
-    WriteAll(to + "/" + entry.path().filename().string(), ReadAll(entry.path().string()));
-}
-
-// Replaces the first `from` after the first `after` in a file.
-void Replace(const std::string& path, const std::string& after, const std::string& from,
-             const std::string& to) {
-  std::string text = ReadAll(path);
-  const size_t begin = text.find(after);
-  ASSERT_NE(begin, std::string::npos) << after;
-  const size_t at = text.find(from, begin);
-  ASSERT_NE(at, std::string::npos) << from;
-  WriteAll(path, text.replace(at, from.size(), to));
-}
-
-std::string WithHeader(const std::string& header, const std::string& data) {
-  const uint64_t length = header.size();
-  std::string out(sizeof length, '\0');
-  std::memcpy(out.data(), &length, sizeof length);
-  return out + header + data;
-}
-
-// The same in the header of a safetensors file, whose length may change.
-void ReplaceInHeader(const std::string& path, const std::string& after, const std::string& from,
-                     const std::string& to) {
-  const std::string file = ReadAll(path);
-  uint64_t length = 0;
-  std::memcpy(&length, file.data(), sizeof length);
-  std::string header = file.substr(sizeof length, length);
-  const size_t begin = header.find(after);
-  ASSERT_NE(begin, std::string::npos) << after;
-  const size_t at = header.find(from, begin);
-  ASSERT_NE(at, std::string::npos) << from;
-  header.replace(at, from.size(), to);
-  WriteAll(path, WithHeader(header, file.substr(sizeof length + length)));
-}
-
-Status OpenAndLoad(const std::string& path) {
-  const auto file = OpenModelFile(path);
-  if (!file.ok()) return file.status();
-  return LoadModel(**file).status();
-}
+using testing::CopyFiles;
+using testing::kData;
+using testing::OpenAndLoad;
+using testing::ReadAll;
+using testing::Replace;
+using testing::ReplaceInHeader;
+using testing::TempDirectory;
+using testing::WithHeader;
+using testing::WriteAll;
 
 constexpr char kFirst[] = "model-00001-of-00002.safetensors";
 constexpr char kSecond[] = "model-00002-of-00002.safetensors";
@@ -180,7 +114,8 @@ const Breakage kBrokenShards[] = {
        ReplaceInHeader(d + "/" + kFirst, "\"model.layers.0.mamba.in_proj.weight\"", "[296,64]",
                        "[64,296]");
      },
-     StatusCode::kInvalidArgument, "ssm_in.weight': got shape [64, 296], wanted [296, 64]"},
+     StatusCode::kInvalidArgument,
+     "ssm_in.weight': got shape [64, 296], wanted [296, 64]; it is made of 'model.layers.0.mamba"},
     {"TensorTwiceInAHeader",
      [](const std::string& d) {
        ReplaceInHeader(d + "/" + kFirst, "\"model.layers.0.post_attention_layernorm.weight\"",

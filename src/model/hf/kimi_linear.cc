@@ -1,5 +1,7 @@
 // Kimi Linear: Kimi Delta Attention, and latent attention in the layers that linear_attn_config
 // names, counted from one.
+#include <algorithm>
+
 #include "model/hf/adapters.h"
 
 namespace cairn {
@@ -8,21 +10,34 @@ namespace {
 constexpr ExpertNames kExpertNames = {
     .gate = "w1", .up = "w3", .down = "w2", .fused = "", .fused_down = ""};
 
-Result<int64_t> IntegerOf(const JsonValue& object, const char* key) {
-  const JsonValue* value = object.Find(key);
-  const auto integer = value == nullptr ? std::nullopt : value->AsInteger();
-  if (!integer) {
-    return DataLoss("[hf] config.json: got no integer " + std::string(key) +
-                    " in linear_attn_config");
+// A size of linear attention: in linear_attn_config as `key`, or beside it as `name`, where
+// Transformers 5 writes it.
+Result<int64_t> DeltaSize(const HfBuilder& b, const char* key, const char* name) {
+  const JsonValue* linear = b.Find("linear_attn_config");
+  const JsonValue* value = linear == nullptr ? nullptr : linear->Find(key);
+  if (value == nullptr || value->is_null()) return b.Integer(name);
+  if (!value->AsInteger()) {
+    return DataLoss("[hf] config.json: got " + value->Describe() + " as " + std::string(key) +
+                    " of linear_attn_config, wanted an integer");
   }
-  return *integer;
+  return *value->AsInteger();
 }
 
 // Whether a layer has attention.
-Result<std::vector<bool>> AttentionLayers(const JsonValue& linear, int64_t layers) {
+Result<std::vector<bool>> AttentionLayers(const HfBuilder& b, int64_t layers) {
   std::vector<bool> attention(static_cast<size_t>(layers), false);
-  const JsonValue* list = linear.Find("full_attn_layers");
-  if (list == nullptr) return DataLoss("[hf] config.json: got no full_attn_layers");
+  const JsonValue* linear = b.Find("linear_attn_config");
+  const JsonValue* list = linear == nullptr ? nullptr : linear->Find("full_attn_layers");
+  if (list == nullptr) {
+    ASSIGN_OR_RETURN(const auto types, ReadLayerTypes(b, layers));
+    if (types.empty()) {
+      return DataLoss(
+          "[hf] config.json: got neither full_attn_layers in linear_attn_config nor "
+          "layer_types");
+    }
+    for (size_t i = 0; i < types.size(); ++i) attention[i] = types[i] == "full_attention";
+    return attention;
+  }
   for (const JsonValue& element : list->elements()) {
     const int64_t layer = element.AsInteger().value_or(0);
     if (layer < 1 || layer > layers) {
@@ -62,10 +77,11 @@ Result<Sizes> SetLatentKeys(HfBuilder& b) {
   return s;
 }
 
-Status SetDeltaKeys(HfBuilder& b, const JsonValue& linear, int64_t heads) {
-  ASSIGN_OR_RETURN(const int64_t delta_heads, IntegerOf(linear, "num_heads"));
-  ASSIGN_OR_RETURN(const int64_t head_dim, IntegerOf(linear, "head_dim"));
-  ASSIGN_OR_RETURN(const int64_t taps, IntegerOf(linear, "short_conv_kernel_size"));
+Status SetDeltaKeys(HfBuilder& b, int64_t heads) {
+  ASSIGN_OR_RETURN(const int64_t delta_heads, DeltaSize(b, "num_heads", "linear_num_heads"));
+  ASSIGN_OR_RETURN(const int64_t head_dim, DeltaSize(b, "head_dim", "linear_head_dim"));
+  ASSIGN_OR_RETURN(const int64_t taps,
+                   DeltaSize(b, "short_conv_kernel_size", "linear_conv_kernel_dim"));
   if (delta_heads != heads) {
     return Unsupported("[hf] config.json: got " + std::to_string(delta_heads) +
                        " heads of linear attention beside " + std::to_string(heads) +
@@ -74,6 +90,17 @@ Status SetDeltaKeys(HfBuilder& b, const JsonValue& linear, int64_t heads) {
   b.Set("kda.head_dim", head_dim);
   b.Set("ssm.conv_kernel", taps);
   return {};
+}
+
+// first_k_dense_replace, or the "dense" of mlp_layer_types before the "sparse".
+Result<int64_t> DenseLayers(const HfBuilder& b) {
+  ASSIGN_OR_RETURN(const auto types, b.Strings("mlp_layer_types"));
+  if (types.empty() || b.Find("first_k_dense_replace") != nullptr)
+    return b.IntegerOr("first_k_dense_replace", 0);
+  const auto sparse = std::find(types.begin(), types.end(), "sparse");
+  if (std::find(sparse, types.end(), "dense") != types.end())
+    return Unsupported("[hf] config.json: mlp_layer_types have dense layers behind sparse ones");
+  return sparse - types.begin();
 }
 
 // Returns the number of dense layers before the first with experts.
@@ -89,7 +116,7 @@ Result<int64_t> SetExperts(HfBuilder& b, int64_t layers) {
   ASSIGN_OR_RETURN(const int64_t used, b.Integer("num_experts_per_token"));
   ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("moe_intermediate_size"));
   ASSIGN_OR_RETURN(const int64_t shared, b.IntegerOr("num_shared_experts", 0));
-  ASSIGN_OR_RETURN(const int64_t dense, b.IntegerOr("first_k_dense_replace", 0));
+  ASSIGN_OR_RETURN(const int64_t dense, DenseLayers(b));
   ASSIGN_OR_RETURN(const bool norm, b.BoolOr("moe_renormalize", true));
   ASSIGN_OR_RETURN(const double scale, b.NumberOr("routed_scaling_factor", 1));
   b.Set("expert_count", experts);
@@ -110,9 +137,10 @@ Status MapExpertLayer(HfBuilder& b, const std::string& to, const std::string& fr
   ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("moe_intermediate_size"));
   ASSIGN_OR_RETURN(const int64_t shared, b.IntegerOr("num_shared_experts", 0));
   RETURN_IF_ERROR(b.Map(to + "ffn_gate_inp.weight", from + "gate.weight"));
-  for (const char* name : {"gate.e_score_correction_bias", "e_score_correction_bias"}) {
-    if (b.Has(from + name)) RETURN_IF_ERROR(b.Map(to + "exp_probs_b.bias", from + name));
-  }
+  const std::string bias = b.Has(from + "e_score_correction_bias")
+                               ? from + "e_score_correction_bias"
+                               : from + "gate.e_score_correction_bias";
+  RETURN_IF_ERROR(b.Map(to + "exp_probs_b.bias", bias));
   const bool stacked = b.Has(from + "switch_mlp.gate_proj.weight");
   RETURN_IF_ERROR(MapExperts(b, to, from, stacked ? ExpertNames{} : kExpertNames, experts, ffn));
   if (shared == 0) return {};
@@ -168,13 +196,10 @@ Status BuildKimiLinear(HfBuilder& b) {
   ASSIGN_OR_RETURN(const int64_t layers, b.Integer("num_hidden_layers"));
   ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("intermediate_size"));
   b.Set("feed_forward_length", ffn);
-  const JsonValue* linear = b.Find("linear_attn_config");
-  if (linear == nullptr || !linear->is_object())
-    return DataLoss("[hf] config.json: got no linear_attn_config");
-  ASSIGN_OR_RETURN(const std::vector<bool> attention, AttentionLayers(*linear, layers));
+  ASSIGN_OR_RETURN(const std::vector<bool> attention, AttentionLayers(b, layers));
   b.SetIntegers("attention.head_count_kv", {attention.begin(), attention.end()});
   ASSIGN_OR_RETURN(const Sizes sizes, SetLatentKeys(b));
-  RETURN_IF_ERROR(SetDeltaKeys(b, *linear, sizes.heads));
+  RETURN_IF_ERROR(SetDeltaKeys(b, sizes.heads));
   ASSIGN_OR_RETURN(const int64_t dense, SetExperts(b, layers));
   RETURN_IF_ERROR(b.SetRoot({"model."}, "embed_tokens.weight"));
   RETURN_IF_ERROR(MapFrame(b, "norm.weight", HfValue::kAsIs));

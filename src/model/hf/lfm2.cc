@@ -1,4 +1,5 @@
 // LFM2 and LFM2-MoE: short convolutions and attention.
+#include "base/bytes.h"
 #include "model/hf/adapters.h"
 
 namespace cairn {
@@ -10,25 +11,52 @@ constexpr ExpertNames kExpertNames = {
 // KV heads of each layer; 0: a convolution.
 Result<std::vector<int64_t>> KvHeads(const HfBuilder& b, int64_t layers) {
   ASSIGN_OR_RETURN(const int64_t kv_heads, b.Integer("num_key_value_heads"));
-  std::vector<int64_t> out(layers, 0);
-  ASSIGN_OR_RETURN(const auto types, b.Strings("layer_types"));
-  for (size_t i = 0; i < types.size() && i < out.size(); ++i)
-    if (types[i] == "full_attention") out[i] = kv_heads;
+  ASSIGN_OR_RETURN(const auto types, ReadLayerTypes(b, layers));
   const JsonValue* indices = b.Find("full_attn_idxs");
-  if (types.empty() && indices != nullptr) {
-    for (const JsonValue& index : indices->elements()) {
-      const int64_t i = index.AsInteger().value_or(-1);
-      if (i >= 0 && i < layers) out[i] = kv_heads;
+  // With neither, the models' code has attention everywhere.
+  std::vector<int64_t> out(layers, types.empty() && indices == nullptr ? kv_heads : 0);
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] != "full_attention" && types[i] != "conv") {
+      return Unsupported("[hf] config.json: got layer type " + QuoteForMessage(types[i]) +
+                         ", wanted full_attention or conv");
     }
+    if (types[i] == "full_attention") out[i] = kv_heads;
+  }
+  if (!types.empty() || indices == nullptr) return out;
+  for (const JsonValue& index : indices->elements()) {
+    const int64_t i = index.AsInteger().value_or(-1);
+    if (i < 0 || i >= layers) {
+      return DataLoss("[hf] config.json: got " + index.Describe() +
+                      " in full_attn_idxs, wanted 0 to " + std::to_string(layers - 1));
+    }
+    out[i] = kv_heads;
   }
   return out;
+}
+
+// Lfm2Config and Lfm2MoeConfig of Transformers; of a text_config inside another model's, all.
+constexpr char kDefaults[] =
+    R"({"norm_eps": 1e-05, "rope_theta": 1000000.0, "conv_L_cache": 3, "num_dense_layers": 2,
+        "max_position_embeddings": 128000})";
+constexpr char kWrappedDefaults[] =
+    R"({"norm_eps": 1e-05, "rope_theta": 1000000.0, "conv_L_cache": 3, "hidden_size": 2560,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "max_position_embeddings": 128000})";
+
+// Sets tie_word_embeddings' default: the older tie_embedding, else true.
+Result<std::string> Defaults(const HfBuilder& b) {
+  std::string defaults =
+      b.is_wrapped() && b.architecture() == "lfm2" ? kWrappedDefaults : kDefaults;
+  ASSIGN_OR_RETURN(const bool tied, b.BoolOr("tie_embedding", true));
+  defaults.back() = ',';
+  return defaults + "\"tie_word_embeddings\": " + (tied ? "true}" : "false}");
 }
 
 Status SetExperts(HfBuilder& b) {
   ASSIGN_OR_RETURN(const int64_t experts, b.Integer("num_experts"));
   ASSIGN_OR_RETURN(const int64_t used, b.Integer("num_experts_per_tok"));
   ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("moe_intermediate_size"));
-  ASSIGN_OR_RETURN(const int64_t dense, b.IntegerOr("num_dense_layers", 0));
+  ASSIGN_OR_RETURN(const int64_t dense, b.Integer("num_dense_layers"));
   ASSIGN_OR_RETURN(const bool norm, b.BoolOr("norm_topk_prob", true));
   ASSIGN_OR_RETURN(const double scale, b.NumberOr("routed_scaling_factor", 1));
   b.Set("expert_count", experts);
@@ -50,14 +78,16 @@ Status MapFfn(HfBuilder& b, const std::string& to, const std::string& from) {
   ASSIGN_OR_RETURN(const int64_t experts, b.Integer("num_experts"));
   ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("moe_intermediate_size"));
   RETURN_IF_ERROR(b.Map(to + "ffn_gate_inp.weight", from + "gate.weight"));
-  if (b.Has(from + "expert_bias"))
-    RETURN_IF_ERROR(b.Map(to + "exp_probs_b.bias", from + "expert_bias"));
+  ASSIGN_OR_RETURN(const bool biased, b.BoolOr("use_expert_bias", true));
+  if (biased) RETURN_IF_ERROR(b.Map(to + "exp_probs_b.bias", from + "expert_bias"));
   const bool plain_names = b.Has(from + "switch_mlp.gate_proj.weight");
   return MapExperts(b, to, from, plain_names ? ExpertNames{} : kExpertNames, experts, ffn);
 }
 
 Status MapMixer(HfBuilder& b, const std::string& to, const std::string& from, bool attention) {
   if (!attention) {
+    RETURN_IF_ERROR(
+        ExpectBiases(b, "conv_bias", false, from + "conv.", {"in_proj", "out_proj", "conv"}));
     RETURN_IF_ERROR(b.MapLinear(to + "shortconv.in_proj", from + "conv.in_proj"));
     RETURN_IF_ERROR(b.MapLinear(to + "shortconv.out_proj", from + "conv.out_proj"));
     return b.MapLinear(to + "shortconv.conv", from + "conv.conv");
@@ -74,6 +104,8 @@ Status MapMixer(HfBuilder& b, const std::string& to, const std::string& from, bo
 }  // namespace
 
 Status BuildLfm2(HfBuilder& b) {
+  ASSIGN_OR_RETURN(const std::string defaults, Defaults(b));
+  b.SetDefaults(defaults);
   RETURN_IF_ERROR(SetDecoderKeys(b));
   ASSIGN_OR_RETURN(const int64_t layers, b.Integer("num_hidden_layers"));
   ASSIGN_OR_RETURN(const auto kv_heads, KvHeads(b, layers));

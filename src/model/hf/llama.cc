@@ -8,6 +8,34 @@ namespace {
 
 constexpr int64_t kLayersMax = 1024;  // as ReadDecoderFrame
 
+// What configs of their own leave out, and what the text_config of a model that also sees does:
+// Transformers writes only what differs from these.
+constexpr char kLlama[] =
+    R"({"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "max_position_embeddings": 2048})";
+constexpr char kMistral[] =
+    R"({"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072})";
+constexpr char kMinistral3[] =
+    R"({"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 34,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+        "max_position_embeddings": 262144, "rms_norm_eps": 1e-05,
+        "rope_parameters": {"type": "yarn", "rope_theta": 1000000.0, "factor": 16.0,
+                            "original_max_position_embeddings": 16384, "beta_fast": 32.0,
+                            "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
+                            "llama_4_scaling_beta": 0.1}})";
+constexpr char kMixtral[] = R"({"rms_norm_eps": 1e-05})";
+constexpr char kSmolLm3[] = R"({"rope_theta": 2000000.0, "tie_word_embeddings": true})";
+
+Result<std::string_view> Defaults(const HfBuilder& b) {
+  ASSIGN_OR_RETURN(const std::string type, b.StringOr("model_type", ""));
+  if (type == "mixtral") return std::string_view(kMixtral);
+  if (type == "smollm3") return std::string_view(kSmolLm3);
+  if (!b.is_wrapped()) return std::string_view("{}");
+  if (type == "ministral3") return std::string_view(kMinistral3);
+  return std::string_view(type == "mistral" ? kMistral : kLlama);
+}
+
 // SmolLM3: no_rope_layers has 1 for each layer with positions; without it, every
 // no_rope_layer_interval-th has none.
 Status SetRotaryLayers(HfBuilder& b) {
@@ -47,6 +75,8 @@ Status MapMixtralFfn(HfBuilder& b, const std::string& to, const std::string& fro
 }
 
 Status MapDenseFfn(HfBuilder& b, const std::string& to, const std::string& from) {
+  RETURN_IF_ERROR(
+      ExpectBiases(b, "mlp_bias", false, from + "mlp.", {"gate_proj", "up_proj", "down_proj"}));
   return MapSwiGlu(b, to, from + "mlp.");
 }
 
@@ -67,6 +97,8 @@ Status SetGrowth(HfBuilder& b) {
 }
 
 Status Build(HfBuilder& b, Status (*map_ffn)(HfBuilder&, const std::string&, const std::string&)) {
+  ASSIGN_OR_RETURN(const std::string_view defaults, Defaults(b));
+  b.SetDefaults(defaults);
   RETURN_IF_ERROR(b.Demand("hidden_act", "silu"));
   RETURN_IF_ERROR(b.Demand("use_sliding_window", false));
   if (b.architecture() == "smollm3") RETURN_IF_ERROR(SetRotaryLayers(b));
@@ -93,6 +125,8 @@ Status Build(HfBuilder& b, Status (*map_ffn)(HfBuilder&, const std::string&, con
     RETURN_IF_ERROR(b.MapPairs(to + "attn_k", from + "self_attn.k_proj", kv_heads));
     RETURN_IF_ERROR(b.MapLinear(to + "attn_v", from + "self_attn.v_proj"));
     RETURN_IF_ERROR(b.MapLinear(to + "attn_output", from + "self_attn.o_proj"));
+    RETURN_IF_ERROR(ExpectBiases(b, "attention_bias", false, from + "self_attn.",
+                                 {"q_proj", "k_proj", "v_proj", "o_proj"}));
     RETURN_IF_ERROR(b.Map(to + "ffn_norm.weight", from + "post_attention_layernorm.weight"));
     RETURN_IF_ERROR(map_ffn(b, to, from));
   }

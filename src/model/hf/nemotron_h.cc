@@ -9,22 +9,42 @@ namespace {
 
 constexpr char kMamba = 'M', kAttention = '*', kDense = '-', kExperts = 'E';
 
-// One letter a layer: hybrid_override_pattern, or layers_block_type of newer configs.
-Result<std::string> ReadPattern(const HfBuilder& b) {
+// NemotronHConfig of Transformers.
+constexpr char kDefaults[] =
+    R"({"attention_head_dim": 128, "max_position_embeddings": 4096, "layer_norm_epsilon": 1e-05,
+        "n_groups": 8, "conv_kernel": 4})";
+
+// The letter of a block in layers_block_type, in the names of any version.
+char LetterOf(const JsonValue& element) {
+  constexpr std::pair<std::string_view, char> kLetters[] = {{"linear_attention", kMamba},
+                                                            {"full_attention", kAttention},
+                                                            {"mlp", kDense},
+                                                            {"moe", kExperts}};
+  const std::string_view name = LayerTypeName(element.AsString().value_or(""));
+  const auto at = std::ranges::find(kLetters, name, &std::pair<std::string_view, char>::first);
+  return at == std::end(kLetters) ? '?' : at->second;
+}
+
+// One letter a layer, of hybrid_override_pattern, or of layers_block_type as newer configs have it.
+template <typename Find>
+std::string PatternOf(const Find& find) {
   std::string pattern;
-  const JsonValue* list = b.Find("layers_block_type");
-  if (const JsonValue* text = b.Find("hybrid_override_pattern"); text != nullptr) {
-    if (text->is_string()) pattern = *text->AsString();
+  if (const JsonValue* text = find("hybrid_override_pattern"); text != nullptr) {
+    if (text->is_string()) return std::string(*text->AsString());
     for (const JsonValue& letter : text->elements()) pattern += letter.AsString().value_or("?");
-  } else if (list != nullptr) {
-    const std::pair<std::string_view, char> letters[] = {
-        {"mamba", kMamba}, {"attention", kAttention}, {"mlp", kDense}, {"moe", kExperts}};
-    for (const JsonValue& element : list->elements()) {
-      const auto name = element.AsString().value_or("");
-      const auto at = std::ranges::find(letters, name, &std::pair<std::string_view, char>::first);
-      pattern += at == std::end(letters) ? '?' : at->second;
-    }
+    return pattern;
   }
+  for (const char* key : {"layers_block_type", "layer_types"}) {
+    const JsonValue* list = find(key);
+    if (list == nullptr) continue;
+    for (const JsonValue& element : list->elements()) pattern += LetterOf(element);
+    return pattern;
+  }
+  return pattern;
+}
+
+Result<std::string> ReadPattern(const HfBuilder& b) {
+  const std::string pattern = PatternOf([&](const char* key) { return b.Find(key); });
   ASSIGN_OR_RETURN(const int64_t layers,
                    b.IntegerOr("num_hidden_layers", static_cast<int64_t>(pattern.size())));
   if (pattern.empty() || static_cast<int64_t>(pattern.size()) != layers ||
@@ -79,8 +99,8 @@ Result<Mamba2Sizes> SetKeys(HfBuilder& b, const std::string& pattern) {
   ASSIGN_OR_RETURN(s.heads, b.Integer("mamba_num_heads"));
   ASSIGN_OR_RETURN(s.head_dim, b.Integer("mamba_head_dim"));
   ASSIGN_OR_RETURN(s.state, b.Integer("ssm_state_size"));
-  ASSIGN_OR_RETURN(s.groups, b.IntegerOr("n_groups", 1));
-  ASSIGN_OR_RETURN(s.conv, b.IntegerOr("conv_kernel", 4));
+  ASSIGN_OR_RETURN(s.groups, b.Integer("n_groups"));
+  ASSIGN_OR_RETURN(s.conv, b.Integer("conv_kernel"));
   RETURN_IF_ERROR(SetMamba2Keys(b, s));
   return s;
 }
@@ -91,11 +111,14 @@ Status MapAttention(HfBuilder& b, const std::string& to, const std::string& from
   RETURN_IF_ERROR(b.MapPairs(to + "attn_q", from + "q_proj", heads));
   RETURN_IF_ERROR(b.MapPairs(to + "attn_k", from + "k_proj", kv_heads));
   RETURN_IF_ERROR(b.MapLinear(to + "attn_v", from + "v_proj"));
+  RETURN_IF_ERROR(
+      ExpectBiases(b, "attention_bias", false, from, {"q_proj", "k_proj", "v_proj", "o_proj"}));
   return b.MapLinear(to + "attn_output", from + "o_proj");
 }
 
 Status MapDense(HfBuilder& b, const std::string& to, const std::string& from,
                 const std::string& suffix = "") {
+  RETURN_IF_ERROR(ExpectBiases(b, "mlp_bias", false, from, {"up_proj", "down_proj"}));
   RETURN_IF_ERROR(b.MapLinear(to + "ffn_up" + suffix, from + "up_proj"));
   return b.MapLinear(to + "ffn_down" + suffix, from + "down_proj");
 }
@@ -104,9 +127,7 @@ Status MapMoe(HfBuilder& b, const std::string& to, const std::string& from) {
   ASSIGN_OR_RETURN(const int64_t experts, b.Integer("n_routed_experts"));
   ASSIGN_OR_RETURN(const int64_t ffn, b.Integer("moe_intermediate_size"));
   RETURN_IF_ERROR(b.Map(to + "ffn_gate_inp.weight", from + "gate.weight"));
-  if (b.Has(from + "gate.e_score_correction_bias")) {
-    RETURN_IF_ERROR(b.Map(to + "exp_probs_b.bias", from + "gate.e_score_correction_bias"));
-  }
+  RETURN_IF_ERROR(b.Map(to + "exp_probs_b.bias", from + "gate.e_score_correction_bias"));
   const bool mlx = b.Has(from + "switch_mlp.fc1.weight");
   RETURN_IF_ERROR(MapExperts(b, to, from,
                              {.gate = "",
@@ -115,30 +136,32 @@ Status MapMoe(HfBuilder& b, const std::string& to, const std::string& from) {
                               .fused = "",
                               .fused_down = ""},
                              experts, ffn));
-  if (!b.Has(from + "shared_experts.up_proj.weight")) return {};
+  ASSIGN_OR_RETURN(const int64_t shared, b.IntegerOr("n_shared_experts", 0));
+  if (shared == 0) return {};
   return MapDense(b, to, from + "shared_experts.", "_shexp");
 }
 
 }  // namespace
 
+// By its blocks: Transformers writes n_routed_experts for models without experts too.
 std::string_view NemotronHArchitecture(const JsonValue& config) {
   const JsonValue* text = config.Find("text_config");
-  for (const JsonValue* c : {text, &config}) {
-    const JsonValue* experts = c == nullptr ? nullptr : c->Find("n_routed_experts");
-    if (experts != nullptr && experts->AsInteger().value_or(0) > 0) return "nemotron_h_moe";
-  }
-  return "nemotron_h";
+  const std::string pattern = PatternOf([&](const char* key) {
+    const JsonValue* value = text == nullptr ? nullptr : text->Find(key);
+    if (value == nullptr || value->is_null()) value = config.Find(key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  });
+  return pattern.find(kExperts) == std::string::npos ? "nemotron_h" : "nemotron_h_moe";
 }
 
 Status BuildNemotronH(HfBuilder& b) {
+  b.SetDefaults(kDefaults);
   ASSIGN_OR_RETURN(const std::string pattern, ReadPattern(b));
   RETURN_IF_ERROR(SetDecoderKeys(b, static_cast<int64_t>(pattern.size())));
   if (b.architecture() == "nemotron_h_moe") {
     if (pattern.find(kDense) != std::string::npos)
       return Unsupported("[hf] config.json: got blocks with and without experts in one model");
     RETURN_IF_ERROR(SetExperts(b));
-  } else if (pattern.find(kExperts) != std::string::npos) {
-    return DataLoss("[hf] config.json: got blocks with experts, but no n_routed_experts");
   }
   ASSIGN_OR_RETURN(const Mamba2Sizes sizes, SetKeys(b, pattern));
   RETURN_IF_ERROR(b.SetRoot({"backbone.", "model."}, "embeddings.weight"));
@@ -147,6 +170,8 @@ Status BuildNemotronH(HfBuilder& b) {
     const int64_t layer = static_cast<int64_t>(i);
     const std::string to = BlockName(layer), from = LayerName(layer) + "mixer.";
     RETURN_IF_ERROR(b.Map(to + "attn_norm.weight", LayerName(layer) + "norm.weight"));
+    if (pattern[i] == kMamba)
+      RETURN_IF_ERROR(ExpectBiases(b, "use_conv_bias", true, from, {"conv1d"}));
     RETURN_IF_ERROR(pattern[i] == kMamba       ? MapMamba2(b, to, from, sizes.groups)
                     : pattern[i] == kAttention ? MapAttention(b, to, from)
                     : pattern[i] == kDense     ? MapDense(b, to, from)

@@ -79,8 +79,9 @@ Status MapLongRope(HfBuilder& b, const Scaling& s, int64_t dims, double context)
     b.MapConstant(which[0] == 'l' ? "rope_factors_long.weight" : "rope_factors_short.weight",
                   std::move(divisors));
   }
-  ASSIGN_OR_RETURN(const double outer, b.NumberOr("original_max_position_embeddings", context));
-  ASSIGN_OR_RETURN(const double original, s.NumberOr("original_max_position_embeddings", outer));
+  // Beside the rope it counts more than in it, as in Transformers.
+  ASSIGN_OR_RETURN(const double inner, s.NumberOr("original_max_position_embeddings", context));
+  ASSIGN_OR_RETURN(const double original, b.NumberOr("original_max_position_embeddings", inner));
   const double stretch = context / original;
   const double own = stretch > 1 ? std::sqrt(1 + LogDouble(stretch) / LogDouble(original)) : 1.0;
   ASSIGN_OR_RETURN(const double attention, s.NumberOr("attention_factor", own));
@@ -97,10 +98,10 @@ double YarnMagnitude(double factor, double scale) {
 Status SetYarn(HfBuilder& b, const Scaling& s, double context) {
   if (const JsonValue* value = s.Find("truncate"); value != nullptr && value->AsBool() != true)
     return Unsupported("[hf] config.json: truncate of yarn is not in this version");
-  ASSIGN_OR_RETURN(const double factor, s.NumberOr("factor", 1));
+  ASSIGN_OR_RETURN(const double original, s.NumberOr("original_max_position_embeddings", context));
+  ASSIGN_OR_RETURN(const double factor, s.NumberOr("factor", context / original));
   ASSIGN_OR_RETURN(const double scale, s.NumberOr("mscale", 0));
   ASSIGN_OR_RETURN(const double scale_all, s.NumberOr("mscale_all_dim", 0));
-  ASSIGN_OR_RETURN(const double original, s.NumberOr("original_max_position_embeddings", context));
   ASSIGN_OR_RETURN(const double fast, s.NumberOr("beta_fast", 32));
   ASSIGN_OR_RETURN(const double slow, s.NumberOr("beta_slow", 1));
   const double own = YarnMagnitude(factor, 1);  // multiplied in at load

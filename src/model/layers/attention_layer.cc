@@ -40,9 +40,8 @@ Result<AttentionLayer> AttentionLayer::Load(Weights& weights, const std::string&
                                             int64_t hidden, const Options& options,
                                             HeadNorms norms) {
   const AttentionShape& shape = options.shape;
-  const Projection::Part input[] = {{prefix + "attn_q", shape.heads * QueryStride(options)},
-                                    {prefix + "attn_k", KeyWidth(shape)},
-                                    {prefix + "attn_v", KeyWidth(shape)}};
+  const std::vector<Projection::Part> input = QkvParts(
+      weights, prefix, shape.heads * QueryStride(options), KeyWidth(shape), KeyWidth(shape));
   const Projection::Part output[] = {{prefix + "attn_output", hidden}};
   ASSIGN_OR_RETURN(Projection in, Projection::Load(weights, input, hidden));
   ASSIGN_OR_RETURN(Projection out, Projection::Load(weights, output, QueryWidth(shape)));

@@ -49,7 +49,8 @@ class AttentionLayer {
   static Result<HeadNorms> LoadHeadNorms(Weights& weights, const std::string& prefix,
                                          int64_t head_dim, float eps);
 
-  // PREFIX attn_q (twice as wide with a gate), attn_k, attn_v, attn_output.
+  // PREFIX attn_q (twice as wide with a gate), attn_k, attn_v, or the three as attn_qkv;
+  // attn_output.
   static Result<AttentionLayer> Load(Weights& weights, const std::string& prefix, int64_t hidden,
                                      const Options& options, HeadNorms norms);
 

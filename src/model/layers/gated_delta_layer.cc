@@ -12,6 +12,21 @@ namespace {
 // Under the root of the q and k norms; fixed by the architecture, not the norm epsilon of the file.
 constexpr float kL2NormEps = 1e-6f;
 
+// The rows of q, k, v and z where the file has them by key head: q, k, then v and z of its value
+// heads (Qwen3-Next files of 2025; the same rows are ssm_in of the checkpoint).
+std::vector<int64_t> RowsByKeyHead(const GatedDeltaShape& shape) {
+  const int64_t key = shape.key_dim;
+  const int64_t values = int64_t{shape.value_heads} / shape.key_heads * shape.value_dim;
+  std::vector<int64_t> rows;
+  for (const auto& [begin, count] :
+       {std::pair{int64_t{0}, key}, {key, key}, {2 * key, values}, {2 * key + values, values}}) {
+    for (int64_t h = 0; h < shape.key_heads; ++h) {
+      for (int64_t i = 0; i < count; ++i) rows.push_back(h * 2 * (key + values) + begin + i);
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
 Conv1dShape GatedDeltaLayer::ConvShape(const GatedDeltaShape& shape, int conv_kernel) {
@@ -53,9 +68,14 @@ Result<GatedDeltaLayer> GatedDeltaLayer::Load(Weights& weights, const std::strin
                                               int64_t hidden, const Options& options) {
   const GatedDeltaShape& shape = options.shape;
   const int64_t value_width = int64_t{shape.value_heads} * shape.value_dim;
-  std::vector<Projection::Part> input = {
-      {prefix + "attn_qkv", ConvShape(shape, options.conv_kernel).channels},
-      {prefix + "attn_gate", value_width}};
+  const int64_t channels = ConvShape(shape, options.conv_kernel).channels;
+  std::vector<Projection::Part> input;
+  if (options.gate_rows == GateRows::kByKeyHead && weights.Has(prefix + "ssm_in.weight")) {
+    input.push_back({prefix + "ssm_in", channels + value_width, RowsByKeyHead(shape)});
+  } else {
+    input.push_back({prefix + "attn_qkv", channels});
+    input.push_back({prefix + "attn_gate", value_width});
+  }
   if (options.gate_rows == GateRows::kApart) {
     input.push_back({prefix + "ssm_beta", shape.value_heads});
     input.push_back({prefix + "ssm_alpha", shape.value_heads});

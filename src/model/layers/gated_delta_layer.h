@@ -36,8 +36,8 @@ class GatedDeltaLayer {
     size_t conv_offset = 0;  // of this layer's parts in a state buffer
     size_t delta_offset = 0;
   };
-  // PREFIX attn_qkv, attn_gate, ssm_beta and ssm_alpha or ssm_ba, ssm_conv1d, ssm_a, ssm_dt,
-  // ssm_norm, ssm_out.
+  // PREFIX attn_qkv and attn_gate (or, with ssm_ba, both as ssm_in by key head), ssm_beta and
+  // ssm_alpha or ssm_ba, ssm_conv1d, ssm_a, ssm_dt, ssm_norm, ssm_out.
   static Result<GatedDeltaLayer> Load(Weights& weights, const std::string& prefix, int64_t hidden,
                                       const Options& options);
 

@@ -49,10 +49,10 @@ Result<KdaLayer> KdaLayer::Load(Weights& weights, const std::string& prefix, int
                                 const Options& options) {
   KdaLayer layer(options);
   const int64_t width = layer.width_, d = options.shape.key_dim;
-  const Projection::Part input[] = {
-      {prefix + "attn_q", width}, {prefix + "attn_k", width},
-      {prefix + "attn_v", width}, {prefix + "ssm_f_a", d},
-      {prefix + "ssm_g_a", d},    {prefix + "ssm_beta", options.shape.value_heads}};
+  std::vector<Projection::Part> input = QkvParts(weights, prefix, width, width, width);
+  input.push_back({prefix + "ssm_f_a", d});
+  input.push_back({prefix + "ssm_g_a", d});
+  input.push_back({prefix + "ssm_beta", options.shape.value_heads});
   const Projection::Part decay[] = {{prefix + "ssm_f_b", width}};
   const Projection::Part gate[] = {{prefix + "ssm_g_b", width}};
   const Projection::Part output[] = {{prefix + "attn_output", hidden}};

@@ -30,8 +30,9 @@ class KdaLayer {
     size_t conv_offset = 0;  // of this layer's parts in a state buffer
     size_t delta_offset = 0;
   };
-  // PREFIX attn_q, attn_k, attn_v, ssm_f_a, ssm_f_b, ssm_g_a, ssm_g_b, ssm_beta, ssm_conv1d_q,
-  // ssm_conv1d_k, ssm_conv1d_v, ssm_a [heads], ssm_dt.bias [heads * d], ssm_norm, attn_output.
+  // PREFIX attn_q, attn_k, attn_v (QkvParts), ssm_f_a, ssm_f_b, ssm_g_a, ssm_g_b, ssm_beta,
+  // ssm_conv1d_q, ssm_conv1d_k, ssm_conv1d_v, ssm_a [heads], ssm_dt.bias [heads * d], ssm_norm,
+  // attn_output.
   static Result<KdaLayer> Load(Weights& weights, const std::string& prefix, int64_t hidden,
                                const Options& options);
 

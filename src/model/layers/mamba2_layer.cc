@@ -90,7 +90,7 @@ void Mamba2Layer::Forward(const Step& step) const {
   float* dt = scratch.gates;  // [rows, heads]
   float* decay = dt + int64_t{rows} * shape.heads;
   SsdGates(step.ctx, raw, width, vectors_.dt_bias.data(), vectors_.a_neg.data(), rows, shape.heads,
-           dt, decay);
+           dt, decay, options_.config.step_limits);
   SsdScan(step.ctx, shape, step.RecurrentSlices(options_.ssm_offset), u, b, c, channels, dt, decay,
           vectors_.d.data(), scratch.mixed, inner_);
 

@@ -31,10 +31,11 @@ Result<Projection> Projection::Load(Weights& weights, std::span<const Part> part
   }
   int64_t column = 0;
   for (std::span<const Weights::Part> rest = matrices; !rest.empty();) {
-    const auto stack = rest.first(StackableCount(weights, rest));
-    ASSIGN_OR_RETURN(PackedMatrix matrix, stack.size() == 1
-                                              ? weights.Matrix(stack[0].name, stack[0].n, k)
-                                              : weights.Stacked(stack, k));
+    const Part& first = parts[parts.size() - rest.size()];
+    const auto stack = rest.first(first.rows.empty() ? StackableCount(weights, rest) : 1);
+    ASSIGN_OR_RETURN(PackedMatrix matrix, stack.size() == 1 ? weights.Matrix(first.name + ".weight",
+                                                                             first.n, k, first.rows)
+                                                            : weights.Stacked(stack, k));
     projection.quantized_ |= IsQuantized(matrix.type());
     const int64_t width = matrix.n();
     projection.pieces_.push_back({std::move(matrix), column});
@@ -95,6 +96,12 @@ void Projection::Apply(const Step& step, const Activations& input, float* y, int
 const PackedMatrix* Projection::QuantizedMatrix() const {
   const bool only = pieces_.size() == 1 && bias_.empty() && scale_.empty();
   return only && quantized_ ? &pieces_[0].matrix : nullptr;
+}
+
+std::vector<Projection::Part> QkvParts(const Weights& weights, const std::string& prefix, int64_t q,
+                                       int64_t k, int64_t v) {
+  if (weights.Has(prefix + "attn_qkv.weight")) return {{prefix + "attn_qkv", q + k + v}};
+  return {{prefix + "attn_q", q}, {prefix + "attn_k", k}, {prefix + "attn_v", v}};
 }
 
 }  // namespace cairn

@@ -21,6 +21,7 @@ class Projection {
   struct Part {
     std::string name;  // "blk.0.attn_q": NAME.weight [n, k], and NAME.bias [n] if the file has it
     int64_t n;
+    std::vector<int64_t> rows = {};  // their order, where it is not the file's (Weights::Matrix)
   };
   // Errors: those of Weights::Matrix.
   static Result<Projection> Load(Weights& weights, std::span<const Part> parts, int64_t k);
@@ -61,5 +62,10 @@ class Projection {
   int64_t k_ = 0;
   bool quantized_ = false;  // some piece reads the int8 form of x
 };
+
+// The parts q, k, v of an attention layer: PREFIX attn_q, attn_k and attn_v, or attn_qkv where the
+// file has the three as one.
+std::vector<Projection::Part> QkvParts(const Weights& weights, const std::string& prefix, int64_t q,
+                                       int64_t k, int64_t v);
 
 }  // namespace cairn

@@ -50,7 +50,7 @@ Rows Gemma3Reference::RunAttention(int index, const Rows& x,
                                    std::vector<StateTensor>& states) const {
   const DecoderConfig& c = config_.decoder;
   const Layer& layer = layers_[index];
-  const bool is_global = (index + 1) % config_.global_interval == 0;
+  const bool is_global = config_.IsGlobal(index);
   const Rotary& rotary = is_global ? global_ : local_;
   const std::string tag = LayerTag(index);
   const AttentionWeights& net = layer.attention;

@@ -149,9 +149,10 @@ Result<Kda> LoadKda(const ModelFile& file, const std::string& p, const KimiLinea
   const int64_t hidden = c.decoder.hidden_size, heads = c.delta.value_heads, d = c.delta.key_dim;
   const int64_t width = heads * d;
   Kda net;
-  ASSIGN_OR_RETURN(net.q, LoadMatrix(file, p + "attn_q", width, hidden));
-  ASSIGN_OR_RETURN(net.k, LoadMatrix(file, p + "attn_k", width, hidden));
-  ASSIGN_OR_RETURN(net.v, LoadMatrix(file, p + "attn_v", width, hidden));
+  ASSIGN_OR_RETURN(Qkv qkv, LoadQkv(file, p, width, width, width, hidden));
+  net.q = std::move(qkv.q);
+  net.k = std::move(qkv.k);
+  net.v = std::move(qkv.v);
   ASSIGN_OR_RETURN(net.f_a, LoadMatrix(file, p + "ssm_f_a", d, hidden));
   ASSIGN_OR_RETURN(net.f_b, LoadMatrix(file, p + "ssm_f_b", width, d));
   ASSIGN_OR_RETURN(net.g_a, LoadMatrix(file, p + "ssm_g_a", d, hidden));

@@ -1,6 +1,7 @@
 #include "model/reference/mamba2_mixer.h"
 #include "model/reference/reference_parts.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace cairn::reference {
@@ -44,7 +45,8 @@ Rows Mamba2Mixer::Scan(const Rows& ubc, const Rows& raw, Rows& memory) const {
       const int64_t group = h / (s.heads / s.groups);
       const double* b = &ubc[t][inner + group * s.state_dim];
       const double* c = &ubc[t][inner + s.group_states() + group * s.state_dim];
-      const double dt = Softplus(raw[t][h] + dt_bias[h]);
+      const double dt = std::clamp<double>(Softplus(raw[t][h] + dt_bias[h]), config.step_limits.min,
+                                           config.step_limits.max);
       const double decay = std::exp(a_neg[h] * dt);
       for (int64_t p = 0; p < s.head_dim; ++p) {
         const double u = ubc[t][h * s.head_dim + p];

@@ -176,14 +176,37 @@ StateTensor Qwen35Reference::DeltaState(const Rows& memory, const std::string& t
   return out;
 }
 
+// Rows of q, k, v and z of one key head after the other.
+void SplitByKeyHead(const Matrix& all, const GatedDeltaShape& s, DeltaNet& net) {
+  const int64_t values = all.n / s.key_heads / 2 - s.key_dim;
+  for (Matrix* part : {&net.qkv, &net.z}) part->k = all.k;
+  const auto append = [&](Matrix& part, int64_t begin, int64_t count) {
+    for (int64_t h = 0; h < s.key_heads; ++h) {
+      const auto from = all.w.begin() + (h * (all.n / s.key_heads) + begin) * all.k;
+      part.w.insert(part.w.end(), from, from + count * all.k);
+    }
+    part.n += count * s.key_heads;
+  };
+  append(net.qkv, 0, s.key_dim);
+  append(net.qkv, s.key_dim, s.key_dim);
+  append(net.qkv, 2 * s.key_dim, values);
+  append(net.z, 2 * s.key_dim + values, values);
+}
+
 Result<DeltaNet> LoadDelta(const ModelFile& file, const std::string& p, const Qwen35Config& c) {
   const GatedDeltaShape& s = c.delta;
   const int64_t hidden = c.decoder.hidden_size;
   const int64_t value_width = int64_t{s.value_heads} * s.value_dim;
   const int64_t channels = int64_t{2} * s.key_heads * s.key_dim + value_width;
   DeltaNet net;
-  ASSIGN_OR_RETURN(net.qkv, LoadMatrix(file, p + "attn_qkv", channels, hidden));
-  ASSIGN_OR_RETURN(net.z, LoadMatrix(file, p + "attn_gate", value_width, hidden));
+  if (file.HasTensor(p + "ssm_in.weight")) {
+    ASSIGN_OR_RETURN(const Matrix all,
+                     LoadMatrix(file, p + "ssm_in", channels + value_width, hidden));
+    SplitByKeyHead(all, s, net);
+  } else {
+    ASSIGN_OR_RETURN(net.qkv, LoadMatrix(file, p + "attn_qkv", channels, hidden));
+    ASSIGN_OR_RETURN(net.z, LoadMatrix(file, p + "attn_gate", value_width, hidden));
+  }
   if (c.gate_rows == GateRows::kByKeyHead) {
     ASSIGN_OR_RETURN(net.ba, LoadMatrix(file, p + "ssm_ba", 2 * s.value_heads, hidden));
   } else {

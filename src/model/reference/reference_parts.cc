@@ -15,16 +15,37 @@ Row Unit(const double* x, int n) {
   return y;
 }
 
+// Rows [begin, begin + count).
+Matrix RowsOf(const Matrix& all, int64_t begin, int64_t count) {
+  Matrix part{.n = count, .k = all.k, .w = {}, .bias = {}};
+  part.w.assign(all.w.begin() + begin * all.k, all.w.begin() + (begin + count) * all.k);
+  if (!all.bias.empty())
+    part.bias.assign(all.bias.begin() + begin, all.bias.begin() + begin + count);
+  return part;
+}
+
 }  // namespace
+
+Result<Qkv> LoadQkv(const ModelFile& file, const std::string& prefix, int64_t q, int64_t k,
+                    int64_t v, int64_t hidden) {
+  Qkv net;
+  if (file.HasTensor(prefix + "attn_qkv.weight")) {
+    ASSIGN_OR_RETURN(const Matrix all, LoadMatrix(file, prefix + "attn_qkv", q + k + v, hidden));
+    return Qkv{RowsOf(all, 0, q), RowsOf(all, q, k), RowsOf(all, q + k, v)};
+  }
+  ASSIGN_OR_RETURN(net.q, LoadMatrix(file, prefix + "attn_q", q, hidden));
+  ASSIGN_OR_RETURN(net.k, LoadMatrix(file, prefix + "attn_k", k, hidden));
+  ASSIGN_OR_RETURN(net.v, LoadMatrix(file, prefix + "attn_v", v, hidden));
+  return net;
+}
 
 Result<AttentionWeights> LoadAttention(const ModelFile& file, const std::string& prefix,
                                        const DecoderConfig& config, int query_parts) {
   const int64_t hidden = config.hidden_size, d = config.head_dim;
   const int64_t q_width = config.heads * d, kv_width = config.kv_heads * d;
   AttentionWeights net;
-  ASSIGN_OR_RETURN(net.q, LoadMatrix(file, prefix + "attn_q", query_parts * q_width, hidden));
-  ASSIGN_OR_RETURN(net.k, LoadMatrix(file, prefix + "attn_k", kv_width, hidden));
-  ASSIGN_OR_RETURN(net.v, LoadMatrix(file, prefix + "attn_v", kv_width, hidden));
+  ASSIGN_OR_RETURN(static_cast<Qkv&>(net),
+                   LoadQkv(file, prefix, query_parts * q_width, kv_width, kv_width, hidden));
   ASSIGN_OR_RETURN(net.out, LoadMatrix(file, prefix + "attn_output", hidden, q_width));
   if (file.HasTensor(prefix + "attn_q_norm.weight")) {
     ASSIGN_OR_RETURN(net.q_norm, LoadVector(file, prefix + "attn_q_norm.weight", d));

@@ -13,8 +13,15 @@
 
 namespace cairn::reference {
 
-struct AttentionWeights {
-  Matrix q, k, v, out;
+struct Qkv {
+  Matrix q, k, v;
+};
+// PREFIX attn_q, attn_k and attn_v, or the three as attn_qkv.
+Result<Qkv> LoadQkv(const ModelFile& file, const std::string& prefix, int64_t q, int64_t k,
+                    int64_t v, int64_t hidden);
+
+struct AttentionWeights : Qkv {
+  Matrix out;
   Row q_norm, k_norm;  // [head_dim] or empty
 };
 // PREFIX attn_q (`query_parts` times as wide), attn_k, attn_v, attn_output; the norms if the file
