@@ -19,7 +19,7 @@ struct SamplingParams {
   int top_k = 0;  // 0 = all
   float min_p = 0.0f;
   float xtc_probability = 0.0f;
-  float xtc_threshold = 0.0f;
+  float xtc_threshold = 0.1f;       // as in mlx-lm's and llama.cpp's servers
   float repetition_penalty = 1.0f;  // over the last repetition_context_size tokens
   int repetition_context_size = 20;
   float presence_penalty = 0.0f;

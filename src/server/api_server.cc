@@ -25,6 +25,8 @@ ApiError MakeError(int status, std::string type, std::string code, std::string m
   return e;
 }
 
+HttpHeaders::value_type RetrySoon() { return {"Retry-After", "1"}; }
+
 ApiError Loading() {
   ApiError e = MakeError(503, "unavailable_error", "loading_model", "loading model");
   e.retry_after_s = 1;
@@ -84,10 +86,13 @@ ApiServer::ApiServer(HttpServer& http, Metrics& metrics, ApiOptions options)
   context_->request_timeout_ms = options_.request_timeout_ms;
   context_->model_id = options_.alias;
   http.SetRefuser([this](int status, std::string_view message, std::string_view origin) {
-    const char* type = status >= 500 ? "unavailable_error" : "invalid_request_error";
+    const bool is_full = status >= 500;
+    const char* type = is_full ? "unavailable_error" : "invalid_request_error";
     context_->metrics.CountReply("other", status);
+    HttpHeaders headers = CorsHeaders(options_.access, origin);
+    if (is_full) headers.push_back(RetrySoon());
     return HttpRefusal{ErrorJson(MakeError(status, type, "", "[http] " + std::string(message))),
-                       CorsHeaders(options_.access, origin)};
+                       std::move(headers)};
   });
 }
 
@@ -178,7 +183,7 @@ void ApiServer::Health(std::shared_ptr<HttpRequest>, ApiReply reply) {
   else if (Clock::now() - progress_at_ > kStuckAfter)
     status = "engine stuck";
   const bool ok = std::string_view(status) == "ok";
-  reply.Json(ok ? 200 : 503, HealthJson(status));
+  reply.Json(ok ? 200 : 503, HealthJson(status), ok ? HttpHeaders() : HttpHeaders{RetrySoon()});
 }
 
 void ApiServer::MetricsText(std::shared_ptr<HttpRequest>, ApiReply reply) {

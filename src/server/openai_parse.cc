@@ -133,7 +133,8 @@ void ReadTools(Fields& f, GenerationRequest& r) {
   for (const Json& tool : *tools) {
     if (!tool.is_object()) return f.Wrong("tools", tool, "an array of objects");
   }
-  if (!tools->empty() && choice != "none") r.tools_json = DumpJson(*tools);
+  // With "none" too: a chat that goes on without calls begins as it did with them.
+  if (!tools->empty()) r.tools_json = DumpJson(*tools);
 }
 
 void ReadTemplateArguments(Fields& f, GenerationRequest& r) {
@@ -141,6 +142,8 @@ void ReadTemplateArguments(Fields& f, GenerationRequest& r) {
   for (const char* name : {"reasoning_effort", "enable_thinking"}) {
     if (const Json* v = f.Find(name)) kwargs[name] = *v;
   }
+  if (const Json* effort = f.Find("reasoning_effort"); effort && *effort == "none")
+    kwargs.emplace("enable_thinking", false);  // what templates without efforts know it as
   if (const Json* given = f.Find("chat_template_kwargs")) {
     if (!given->is_object()) return f.Wrong("chat_template_kwargs", *given, "an object");
     for (const auto& [key, value] : given->items()) kwargs[key] = value;
@@ -222,9 +225,13 @@ void AddLogitBias(Fields& f, std::optional<int64_t> id, const Json& value, int v
     return f.Fail(BadField(
         "logit_bias", "a key that is no token id from 0 to " + std::to_string(vocab_size - 1)));
   }
-  if (!value.is_number() || !(std::fabs(value.get<double>()) <= 100))
-    return f.Wrong("logit_bias", value, "a number from -100 to 100");
-  request.sampling.logit_bias.emplace_back(static_cast<Token>(*id), value.get<float>());
+  float bias = -std::numeric_limits<float>::infinity();  // llama.cpp's false: never
+  if (value != Json(false)) {
+    if (!value.is_number() || !(std::fabs(value.get<double>()) <= 100))
+      return f.Wrong("logit_bias", value, "a number from -100 to 100, or false");
+    bias = value.get<float>();
+  }
+  request.sampling.logit_bias.emplace_back(static_cast<Token>(*id), bias);
 }
 
 void ReadLogitBias(Fields& f, const RequestDefaults& limits, int vocab_size, Request& request) {
@@ -264,7 +271,8 @@ void ReadSampling(Fields& f, const RequestDefaults& defaults, int vocab_size, Re
   number("xtc_probability", 0, 1, s.xtc_probability);
   number("xtc_threshold", 0, 1, s.xtc_threshold);
   number("repeat_penalty", 1e-6, 100, s.repetition_penalty);  // llama.cpp's name
-  number("repetition_penalty", 1e-6, 100, s.repetition_penalty);
+  number("repetition_penalty", 0, 100, s.repetition_penalty);
+  if (s.repetition_penalty == 0) s.repetition_penalty = 1;  // mlx-lm's default, which means none
   number("presence_penalty", -100, 100, s.presence_penalty);
   number("frequency_penalty", -100, 100, s.frequency_penalty);
   if (const auto k = f.Integer("top_k", -1, INT32_MAX))

@@ -200,6 +200,7 @@ class Life(unittest.TestCase):
                         s.sendall(b"GET /health HTTP/1.0\r\n\r\n")
                         got = harness.read_to_end(s)
                     seen.add((int(got.split()[1]), got.split(b'"status":"')[1].split(b'"')[0].decode()))
+                    self.assertEqual(b"Retry-After: 1" in got, b" 503 " in got)
                 except ConnectionRefusedError:
                     pass
             self.assertIn((200, "ok"), seen)

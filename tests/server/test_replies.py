@@ -228,6 +228,7 @@ class Replies(unittest.TestCase):
         warm = text(temperature=1)
         self.assertNotEqual(text(temperature=1, xtc_probability=1, xtc_threshold=0), warm)
         self.assertEqual(text(temperature=1, xtc_probability=1, xtc_threshold=1), warm)
+        self.assertEqual(text(temperature=1, xtc_probability=1), text(temperature=1, xtc_probability=1, xtc_threshold=0.1))
         # A token that would come again and again.
         token = self.server.post("/tokenize", {"content": greedy}).json["tokens"][0]
         bias = {"logit_bias": {str(token): 60}}
@@ -236,6 +237,23 @@ class Replies(unittest.TestCase):
         for penalty in ({"repetition_penalty": 100}, {"presence_penalty": 100}, {"frequency_penalty": 100}):
             self.assertNotEqual(text(**bias, **penalty), again, penalty)
         self.assertEqual(text(**bias, repetition_penalty=100, repetition_context_size=0), again)
+        self.assertEqual(text(repetition_penalty=0), greedy)  # mlx-lm's word for none
+        never = text(logit_bias=[[token, False]])             # llama.cpp's
+        self.assertNotIn(token, self.server.post("/tokenize", {"content": never}).json["tokens"])
+        self.assertEqual(never, text(logit_bias={str(token): -100}))
+
+    def test_what_reaches_the_template(self):
+        def prompt(**fields):
+            return self.server.post("/apply-template", {**HELLO, **fields}).json["prompt"]
+        tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+        self.assertIn('"name": "look"', prompt(tools=tools))
+        self.assertEqual(prompt(tools=tools, tool_choice="none"), prompt(tools=tools))
+        silent = prompt(chat_template_kwargs={"enable_thinking": False})
+        self.assertNotEqual(silent, prompt())
+        self.assertEqual(prompt(enable_thinking=False), silent)
+        self.assertEqual(prompt(reasoning_effort="none"), silent)
+        self.assertEqual(prompt(reasoning_effort="none", enable_thinking=True), prompt())
+        self.assertEqual(prompt(reasoning_effort="low"), prompt())
 
     def test_min_tokens_holds_back_every_end(self):
         first = self.server.post("/tokenize", {"content": self.server.complete("Hello").json["choices"][0]["text"]}).json["tokens"][0]
