@@ -42,6 +42,7 @@ constexpr size_t kKeyFileBytesMax = size_t{8} << 20;
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
 constexpr rlim_t kFilesWanted = 4096;
 constexpr uint64_t kProcessGrowth = uint64_t{4} << 20;
+constexpr uint64_t kBodiesShareOfBudget = 16;
 // After CancelAll: for the last words to reach their readers.
 constexpr auto kLastWords = std::chrono::seconds(3);
 
@@ -279,7 +280,12 @@ Status Serve(const ServeFlags& flags) {
     return InvalidArgument("[flags] --max-body-bytes: " + body_bytes.status().message());
   if (*body_bytes == 0) return InvalidArgument("[flags] --max-body-bytes 0, wanted at least 1");
   limits.body_bytes_max = *body_bytes;
-  limits.all_bodies_bytes_max = std::max(limits.all_bodies_bytes_max, 4 * limits.body_bytes_max);
+  // What requests in hand hold is no part of what the cache can give way to, so it is bounded by
+  // the budget too.
+  limits.all_bodies_bytes_max =
+      std::max(std::min<uint64_t>(limits.all_bodies_bytes_max,
+                                  engine_options.memory_budget / kBodiesShareOfBudget),
+               4 * limits.body_bytes_max);
   RaiseFileLimit();
   std::signal(SIGPIPE, SIG_IGN);  // who read our log may go; the clients stay
   ASSIGN_OR_RETURN(auto http, HttpServer::Listen(flags.host, flags.port, limits));

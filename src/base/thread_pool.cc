@@ -120,7 +120,7 @@ void ThreadPool::WorkerLoop(int worker) {
   SetFloatEnvironment();
   uint64_t seen = 0;
   while (true) {
-    auto fresh = [&] { return job_.load(std::memory_order_acquire) != seen; };
+    auto fresh = [&] { return job_.load() != seen; };  // seq_cst: after ++sleeping_ below
     if (!SpinFor(fresh)) {
       std::unique_lock lock(mutex_);
       ++sleeping_;

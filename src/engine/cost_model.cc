@@ -33,7 +33,7 @@ void CostModel::Observe(Kind kind, StepShape shape, double ms) {
     sums.xy[i] = kKept[k] * sums.xy[i] + weight * x[i] * ms;
   }
   Solve();
-  trained_ = true;
+  trained_[static_cast<size_t>(k)] = true;
 }
 
 // Least squares with terms >= 0 by coordinate descent. It starts from the last solution: what the
@@ -62,7 +62,8 @@ double CostModel::Predict(StepShape shape) const {
 
 int CostModel::RowsWithin(const StreamShapes& streams, double depth, const StepTarget& target,
                           int rows_max) const {
-  if (!trained_) return std::min(rows_max, kFirstRows);
+  // Decode steps alone, all of one size, would say that rows cost nothing.
+  if (!trained_[static_cast<size_t>(Kind::kPrefill)]) return std::min(rows_max, kFirstRows);
   const double now_ms = Predict(streams.now);
   const double before_ms = std::min(now_ms, Predict(streams.before));
   const double room_ms =

@@ -37,7 +37,7 @@ class CostModel {
   void Observe(Kind kind, StepShape shape, double ms);
   double Predict(StepShape shape) const;
   // Prompt rows at `depth` that fit beside the streams; from 1 to rows_max. Before the first
-  // observation: a careful guess.
+  // step with a prompt: a careful guess.
   int RowsWithin(const StreamShapes& streams, double depth, const StepTarget& target,
                  int rows_max) const;
 
@@ -54,8 +54,8 @@ class CostModel {
   void Solve();
 
   std::array<Sums, 2> sums_{};
-  Vector terms_{};  // >= 0
-  bool trained_ = false;
+  Vector terms_{};                 // >= 0
+  std::array<bool, 2> trained_{};  // by kind
 };
 
 }  // namespace cairn

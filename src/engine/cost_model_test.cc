@@ -27,6 +27,23 @@ TEST(CostModel, TheFirstPieceIsCareful) {
   CostModel model;
   EXPECT_EQ(model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 512), 16);
   EXPECT_EQ(model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 4), 4);
+  for (int i = 0; i < 10; ++i) model.Observe(CostModel::Kind::kDecode, {8, 0}, 56);
+  EXPECT_EQ(model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 512), 16);
+}
+
+// A step in which the machine slept says next to nothing.
+TEST(CostModel, AStepOfHoursChangesNothing) {
+  CostModel model;
+  for (int i = 0; i < 20; ++i) {
+    model.Observe(CostModel::Kind::kDecode, {8, 0}, 40 + 8 * 2);
+    model.Observe(CostModel::Kind::kPrefill, {20, 0}, 40 + 20 * 2);
+  }
+  const int rows = model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 504);
+  for (const double ms : {1e4, 1e7, 1e12}) {
+    model.Observe(CostModel::Kind::kDecode, {8, 0}, ms);
+    model.Observe(CostModel::Kind::kPrefill, {20, 0}, ms);
+    EXPECT_NEAR(model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 504), rows, 2);
+  }
 }
 
 TEST(CostModel, PiecesFitTheTargetWhileAPromptGrows) {

@@ -49,8 +49,9 @@ struct EngineOptions {
   // All memory: weights, scratch and the rest of the process (fixed), live sequences and the cache.
   uint64_t memory_budget = UINT64_MAX;
   uint64_t other_bytes = 0;  // of the process beside weights and scratch, as measured after loading
-  // Resident memory of the process, asked every 64 steps: what it has beyond the sum of all these
-  // is counted as `other` from then on, and the cache gives way. Must not allocate. Empty: never.
+  // Resident memory of the process, asked every 64 steps, or each second in which there is one:
+  // what it has beyond the sum of all these is counted as `other` from then on, and the cache gives
+  // way. Must not allocate. 0: not known just now. Empty: never.
   std::function<uint64_t()> resident_bytes = {};
   // How long a step may take while streams run; here: no limit.
   StepTarget step_target = {.factor = 0, .floor_ms = std::numeric_limits<double>::infinity()};

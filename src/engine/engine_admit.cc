@@ -80,6 +80,7 @@ void EngineCore::AdmitWaiting() {
   int prefilling = 0;
   for (const SequencePtr& s : active_) prefilling += s->prefilling();
   if (active_.empty()) admission_waits_ = false;
+  PassOverWaiters();
   while (!admission_waits_ && static_cast<int>(active_.size()) < options_.decode_concurrency &&
          prefilling < options_.prompt_concurrency) {
     const std::optional<size_t> next = NextToAdmit();
@@ -175,8 +176,13 @@ Status EngineCore::StartFromTree(Sequence& s) {
 
 Result<SequenceState> EngineCore::RestoreState(Sequence& s, const Match& match) {
   const bool copies_block = match.restore_point % kBlockTokens != 0;
-  if (!LiveRoom(states_.buffer_bytes() + (copies_block ? blocks_.block_bytes() : 0)) ||
-      !PoolRoom(copies_block ? 1 : 0, 1))
+  const uint64_t blocks = copies_block ? 1 : 0;
+  const bool live_room = LiveRoom(states_.buffer_bytes() + blocks * blocks_.block_bytes());
+  // What the process has grown by is the cache's to give, not the sequence's. Its lease protects
+  // what it restores.
+  while (live_room && grown_bytes_ > 0 && !PoolRoom(blocks, 1, grown_bytes_) && tree_.EvictOne()) {
+  }
+  if (!live_room || !PoolRoom(blocks, 1))
     return ResourceExhausted("[engine] no room for one more sequence");
   if (match.restore_point == 0) return SequenceState::Create(blocks_, states_);
   return tree_.Restore(s.lease, blocks_, states_);
@@ -197,6 +203,9 @@ void EngineCore::PlanSequenceMarks(Sequence& s, int64_t matched) {
                        .turn_starts = turn_starts,
                        .checkpoints = existing,
                        .trimmable = model_.layout().trimmable()});
+  // It may be back after a preemption, with others that wait for what it computes.
+  for (const SequencePtr& w : waiting_)
+    if (w->waits_for == s.id && w->waits_until > s.position()) PlantMark(s, w->waits_until);
 }
 
 // The first admission fixes what the client is told; a later one, after a preemption, says nothing.

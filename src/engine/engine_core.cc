@@ -106,8 +106,8 @@ bool EngineCore::Step() {
     SampleStep();
     stage_ = Stage::kCommit;
     CommitStep();
-    WarmNextBlock();
     MeasureProcess();
+    WarmNextBlock();
     UpdateGauges();
     stage_ = Stage::kEmit;
     EmitStep();
@@ -134,6 +134,7 @@ std::optional<Clock::time_point> EngineCore::NextWake() const {
 }
 
 void EngineCore::EndAll(const Status& error) {
+  stage_ = Stage::kCommit;  // finish checkpoints change the tree: after a throw it is not certain
   const FinishReason reason = error.ok() ? FinishReason::kCancelled : FinishReason::kError;
   while (!active_.empty()) Finish(TakeActive(*active_.back()), reason, error);
   while (!waiting_.empty()) {
@@ -186,6 +187,7 @@ bool EngineCore::Recover(const Status& error) {
   });
   starting_ = nullptr;
   admission_waits_ = false;
+  ++turn_;  // the turn that was broken off may have passed over ones that nobody computes for now
   stage_ = Stage::kEmit;
   ++stats_.faults;
   ++stats_.faults_in_row;
@@ -216,13 +218,18 @@ uint64_t EngineCore::live_bytes() const {
 
 // What the process has beside the ledger's parts is an allowance, made after loading; how much
 // connections, the allocator and the program's own pages take is seen only later. It never takes
-// room that a live sequence was promised, only the cache's (ReserveRows, TapBuffer).
+// room that a live sequence was promised, only the cache's (RestoreState, ReserveRows, TapBuffer).
 void EngineCore::MeasureProcess() {
   constexpr int kStepsBetween = 64;
+  constexpr auto kTimeBetween = std::chrono::seconds(1);  // steps of a long prompt may take longer
   constexpr uint64_t kMargin = uint64_t{512} << 10;
-  if (!options_.resident_bytes || ++steps_unmeasured_ < kStepsBetween) return;
+  if (!options_.resident_bytes) return;
+  const auto now = Now();
+  if (++steps_unmeasured_ < kStepsBetween && now - measured_ < kTimeBetween) return;
   steps_unmeasured_ = 0;
+  measured_ = now;
   const uint64_t resident = options_.resident_bytes();
+  if (resident == 0) return;  // not known just now: no file descriptor is free, most likely
   const uint64_t known = stats_.weight_bytes + scratch_bytes_ + options_.other_bytes + pool_bytes();
   const uint64_t beyond = resident > known ? resident - known : 0;
   // It falls only by much: what an allocator gives back it soon takes again.
@@ -233,23 +240,32 @@ void EngineCore::MeasureProcess() {
 
 // Streams that began together end their blocks together, and a step in which all of them get fresh
 // memory takes half as long again (slab.h has the cost). So each step warms one block ahead, until
-// every sequence has its next one. It never takes room from anything.
+// every sequence has its next one. It never takes room from anything, nor what the process has
+// grown by.
 void EngineCore::WarmNextBlock() {
+  const uint64_t budget = pool_budget_ - std::min(pool_budget_, grown_bytes_);
+  if (pool_bytes() > budget) return ReleaseWarm();
   if (blocks_.block_bytes() == 0 || blocks_.warm() >= active_.size()) return;
-  if (pool_bytes() + blocks_.resident_block_bytes() <= pool_budget_) blocks_.WarmOne();
+  if (blocks_.resident_block_bytes() <= budget - pool_bytes()) blocks_.WarmOne();
 }
 
 bool EngineCore::PoolRoom(uint64_t blocks_more, uint64_t states_more, uint64_t kept_free) {
   const uint64_t budget = pool_budget_ - std::min(pool_budget_, kept_free);
-  const uint64_t held = blocks_.resident_bytes() + states_.resident_bytes();
-  const uint64_t more =
-      blocks_more * blocks_.resident_block_bytes() + states_more * states_.resident_buffer_bytes();
-  if (held > budget || more > budget - held) return false;
-  if (more + blocks_.warm_bytes() + states_.warm_bytes() > budget - held) {
-    blocks_.ReleaseWarm();
-    states_.ReleaseWarm();
-  }
+  const uint64_t block = blocks_.resident_block_bytes(), state = states_.resident_buffer_bytes();
+  const uint64_t wanted = blocks_.resident_bytes() + states_.resident_bytes() +
+                          blocks_more * block + states_more * state;
+  // Warm ones are the first that are taken: where the pools are full, what eviction freed is warm
+  // and goes to whom it was freed for.
+  const uint64_t warm_then = (blocks_.warm() - std::min(blocks_.warm(), blocks_more)) * block +
+                             (states_.warm() - std::min(states_.warm(), states_more)) * state;
+  if (wanted > budget) return false;
+  if (wanted + warm_then > budget) ReleaseWarm();
   return true;
+}
+
+void EngineCore::ReleaseWarm() {
+  blocks_.ReleaseWarm();
+  states_.ReleaseWarm();
 }
 
 uint64_t EngineCore::pool_bytes() const {

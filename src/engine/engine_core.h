@@ -98,6 +98,7 @@ class EngineCore {
   bool PoolRoom(uint64_t blocks_more, uint64_t states_more, uint64_t kept_free = 0);
   void MeasureProcess();
   void WarmNextBlock();
+  void ReleaseWarm();
   uint64_t pool_bytes() const;  // resident, warm ones included
   uint64_t PageBytes(const PoolCounts& counts) const;
   Clock::time_point Now() const { return options_.clock ? options_.clock() : Clock::now(); }
@@ -105,7 +106,9 @@ class EngineCore {
 
   // engine_sharing.cc
   std::optional<size_t> NextToAdmit() const;
+  void PassOverWaiters();
   bool WaitsForSibling(Sequence& sequence);
+  Sequence* AwaitedBy(const Sequence& sequence) const;
   struct Leader {
     Sequence* sequence = nullptr;
     int64_t shared = 0;  // tokens
@@ -160,6 +163,7 @@ class EngineCore {
   const uint64_t pool_budget_;
   uint64_t grown_bytes_ = 0;  // of the process, that no allowance covers: the cache does without
   int steps_unmeasured_ = 0;
+  Clock::time_point measured_;
   PrefixTree tree_;
   CostModel cost_;
   std::optional<double> quiet_depth_;  // of a stream, on average, when no prompt was beside them

@@ -114,6 +114,134 @@ TEST_P(EngineLoadTest, IfTheFirstSiblingFailsTheNextOneTakesOver) {
   EXPECT_LE(d.model().rows_run(), kShared + 3 * 512 + tails_ + DecodeRows());
 }
 
+// The first one is preempted on the way: what the others wait for is not forgotten.
+TEST_P(EngineLoadTest, IfTheFirstSiblingIsPreemptedThePrefixIsStillComputedOnce) {
+  constexpr int64_t kPrefix = 3000;  // no grid mark there
+  CoreDriver d(Model(), Options());
+  requests_.push_back(MakeRequest(RandomTokens(1, 100), 40));
+  streams_.push_back(d.Submit(requests_.back()));
+  d.Step();
+  const auto shared = RandomTokens(7, kPrefix);
+  int64_t tails = 0;
+  for (uint64_t i = 0; i < 6; ++i) {
+    std::vector<Token> tail = RandomTokens(100 + i, 30);
+    tail[0] = static_cast<Token>(i);
+    tails += std::ssize(tail);
+    requests_.push_back(MakeRequest(Join(shared, tail), 5));
+    streams_.push_back(d.Submit(requests_.back()));
+  }
+  for (int i = 0; i < 3; ++i) d.Step();
+  d.core().SetPoolLimits(d.core().block_pool().held(), std::nullopt);
+  d.Step();
+  EXPECT_EQ(d.stats().preemptions, 1u);
+  d.core().SetPoolLimits(std::nullopt, std::nullopt);
+  d.RunUntilIdle();
+  ExpectAnswers(d);
+  EXPECT_EQ(d.model().rows_run(), 100 + 39 + kPrefix + tails + 6 * 4);
+}
+
+// A key that had much computes what one that had nothing waits for: it does not come last.
+TEST_P(EngineLoadTest, WhatAModestKeyWaitsForComesAsSoonAsItWould) {
+  EngineOptions options = Options();
+  options.step_rows_max = 64;
+  CoreDriver d(Model(), options);
+  const auto submit = [&](std::vector<Token> prompt, const char* key, int64_t max_tokens) {
+    requests_.push_back(MakeRequest(std::move(prompt), max_tokens));
+    requests_.back().share_key = key;
+    streams_.push_back(d.Submit(requests_.back()));
+  };
+  submit(RandomTokens(1, 4000), "greedy", 1000);
+  submit(RandomTokens(2, 10), "modest", 1000);
+  submit(RandomTokens(3, 10), "other", 1000);
+  Outcome greedy;
+  while (greedy.tokens.empty()) {
+    d.Step();
+    greedy.AddAll(*streams_[0]);
+  }
+  const auto shared = RandomTokens(4, 2000);
+  submit(Join(shared, {1}), "greedy", 1);
+  d.Step();
+  submit(Join(shared, {2}), "modest", 1);
+  submit(RandomTokens(5, 3000), "other", 1);
+  Outcome modest, other;
+  while (!modest.end && !other.end) {
+    d.Step();
+    modest.AddAll(*streams_[4]);
+    other.AddAll(*streams_[5]);
+  }
+  EXPECT_EQ(d.stats().shared_waits, 1u);
+  EXPECT_TRUE(modest.end);
+  for (auto& stream : streams_) stream->Cancel();
+  d.RunUntilIdle();
+}
+
+// Admission fails after it left out the one that waits: that one is looked at again.
+TEST_P(EngineLoadTest, AFaultInAdmissionForgetsNobodyThatWaits) {
+  int looks_to_fault = 0;
+  EngineOptions options = Options();
+  options.clock = [&] {
+    if (looks_to_fault > 0 && --looks_to_fault == 0) throw std::bad_alloc();
+    return Clock::now();
+  };
+  CoreDriver d(Model(), options);
+  const auto shared = RandomTokens(7, kShared);
+  auto first = d.Submit(MakeRequest(Join(shared, {1}), 5));
+  d.Step();
+  const Request waits = MakeRequest(Join(shared, {2}), 5);
+  auto waiting = d.Submit(waits);
+  auto fails = d.Submit(MakeRequest(RandomTokens(8, 20), 5));
+  looks_to_fault = 2;  // the step's begin, then the admission of the last one
+  EXPECT_THROW(d.core().Step(), std::bad_alloc);
+  EXPECT_EQ(d.stats().shared_waits, 1u);
+  d.core().Recover(Internal("out of memory"));
+  d.RunUntilIdle();
+  Outcome got;
+  got.AddAll(*waiting);
+  EXPECT_EQ(Difference(got, ExpectedOutcome(d.model(), waits, {})), "");
+  for (auto& stream : {first, fails}) {
+    Outcome o;
+    o.AddAll(*stream);
+    ASSERT_TRUE(o.end);
+    EXPECT_EQ(o.end->reason, FinishReason::kError);
+  }
+}
+
+// A stretch in which the machine was slow must not make prompts crawl beside streams ever after.
+TEST_P(EngineLoadTest, ASlowStretchIsForgottenWhileStreamsGoOn) {
+  double now_ms = 1, slow = 1;
+  FakeModelOptions model = Model();
+  model.on_forward = [&](const ForwardBatch& batch) {
+    now_ms += slow * (40 + 4 * static_cast<double>(batch.tokens.size()));
+  };
+  EngineOptions options = Options();
+  options.clock = [&] {
+    return Clock::time_point(std::chrono::microseconds(static_cast<int64_t>(1e3 * now_ms)));
+  };
+  options.step_target = {.factor = 1.5, .floor_ms = 0};
+  CoreDriver d(model, options);
+  auto stream = d.Submit(MakeRequest(RandomTokens(1, 20), 3000));
+  for (int i = 0; i < 30; ++i) d.Step();
+  const auto steps_of = [&](uint64_t seed, int64_t n) {
+    auto prompt = d.Submit(MakeRequest(RandomTokens(seed, n), 1));
+    Outcome o;
+    int64_t steps = 0;
+    for (; !o.end && steps < 2 * n; ++steps) {
+      d.Step();
+      o.AddAll(*prompt);
+    }
+    EXPECT_TRUE(o.end);
+    return steps;
+  };
+  EXPECT_LE(steps_of(2, 600), 160);  // five rows fit beside the stream
+  slow = 20;
+  steps_of(3, 600);
+  slow = 1;
+  for (int i = 0; i < 30; ++i) d.Step();
+  EXPECT_LE(steps_of(4, 600), 200);
+  stream->Cancel();
+  d.RunUntilIdle();
+}
+
 TEST_P(EngineLoadTest, ACacheWithoutRoomMakesNobodyWaitForEver) {
   EngineOptions options = Options();
   options.cache.bytes_max = 8 << 10;
@@ -198,7 +326,10 @@ TEST_P(EngineLoadTest, WhatTheProcessGrowsByIsTakenFromTheCache) {
   options.memory_budget = probe.stats().scratch_bytes + 40 * page;
   const EngineStats* stats = nullptr;
   uint64_t grown = 0;
-  options.resident_bytes = [&] { return stats->scratch_bytes + stats->pool_bytes + grown; };
+  bool known = true;
+  options.resident_bytes = [&] {
+    return known ? stats->scratch_bytes + stats->pool_bytes + grown : 0;
+  };
   CoreDriver d(Model(), options);
   stats = &d.stats();
   const auto run = [&](uint64_t seed) {
@@ -215,8 +346,13 @@ TEST_P(EngineLoadTest, WhatTheProcessGrowsByIsTakenFromTheCache) {
   run(100);
   EXPECT_GE(d.stats().other_bytes, grown);
   EXPECT_LE(d.stats().pool_bytes, 15 * page);
-  grown = 0;
+  known = false;
   run(200);
+  EXPECT_GE(d.stats().other_bytes, grown);
+  EXPECT_LE(d.stats().pool_bytes, 15 * page);
+  known = true;
+  grown = 0;
+  run(300);
   EXPECT_EQ(d.stats().other_bytes, 0u);
   EXPECT_GT(d.stats().pool_bytes, 20 * page);
   ExpectAnswers(d);

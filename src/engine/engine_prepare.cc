@@ -22,7 +22,7 @@ void EngineCore::PlanStep() {
                               .rows_wanted = s.missing(),
                               .logits_each_row = each_row,
                               .priority = s.priority,
-                              .key_rows = share_.rows(s.share_key),
+                              .key_rows = std::min(share_.rows(s.share_key), s.lent_rows),
                               .led_turn = s.led_turn});
     } else if (!s.wants_token()) {
       s.finished = FinishReason::kLength;
@@ -192,7 +192,8 @@ void EngineCore::AddSlice(Sequence& s) {
   const double rows = s.work.rows;
   const double mean_depth = static_cast<double>(position) + rows / 2;
   step_shape_ = step_shape_ + StepShape{s.work.rows, rows * mean_depth};
-  if (s.work.rows > 1) step_kind_ = CostModel::Kind::kPrefill;
+  // A piece of one row too: or a model that believes prompts to be dear would never learn better.
+  if (s.missing() > 1) step_kind_ = CostModel::Kind::kPrefill;
   s.work.prefilled = position < s.prompt_size();
   AddLogitRows(s);
 }

@@ -1,6 +1,7 @@
 // Who is admitted next, and prompts that begin alike: one computes what they share, the others wait
 // for its checkpoint.
 #include <algorithm>
+#include <limits>
 
 #include "engine/engine_core.h"
 
@@ -35,6 +36,26 @@ std::optional<size_t> EngineCore::NextToAdmit() const {
   return best;
 }
 
+// The running sequence that still computes what this one waits for; nullptr: none.
+Sequence* EngineCore::AwaitedBy(const Sequence& s) const {
+  if (!s.waits_for) return nullptr;
+  for (const SequencePtr& a : active_)
+    if (a->id == *s.waits_for && a->position() < s.waits_until) return a.get();
+  return nullptr;
+}
+
+// Those that wait on are passed over without being chosen first: with hundreds of them that would
+// take longer than the step. What they wait for comes as soon as they would.
+void EngineCore::PassOverWaiters() {
+  for (const SequencePtr& a : active_) a->lent_rows = std::numeric_limits<uint64_t>::max();
+  for (const SequencePtr& s : waiting_) {
+    Sequence* awaited = AwaitedBy(*s);
+    if (awaited == nullptr) continue;
+    s->passed_over_turn = turn_;
+    awaited->lent_rows = std::min(awaited->lent_rows, share_.rows(s->share_key));
+  }
+}
+
 // True: another sequence is just computing a prefix of this one's prompt. The wait ends when it has
 // passed the place where they part, or ends in whatever way; then this one is looked at afresh, and
 // may be the one that the others wait for.
@@ -43,10 +64,9 @@ bool EngineCore::WaitsForSibling(Sequence& s) {
                          !s.request.prompt_logprobs && !s.reuse && !s.waited_in_vain;
   if (!may_share) return false;
   if (s.waits_for) {
-    const auto at = std::find_if(active_.begin(), active_.end(),
-                                 [&](const SequencePtr& a) { return a->id == *s.waits_for; });
-    const bool runs = at != active_.end();
-    if (runs && (*at)->position() < s.waits_until) return true;
+    if (AwaitedBy(s) != nullptr) return true;
+    const bool runs = std::any_of(active_.begin(), active_.end(),
+                                  [&](const SequencePtr& a) { return a->id == *s.waits_for; });
     s.waits_for.reset();
     // No room for the checkpoint: who waits once more would only be the next one to find none.
     if (runs && tree_.Find(s.tokens, s.request.cache_salt).restore_point + kMarkNearTokens <

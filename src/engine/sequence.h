@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,6 +71,8 @@ struct Sequence {
   int64_t progress_sent = 0;
   int64_t tokens_sent = 0;  // as TokenEvent
   int priority;  // the request's, or that of a more urgent one that waits for this one's prefix
+  // Rows of the least served key that waits for this one's prefix, as FairShare counts them.
+  uint64_t lent_rows = std::numeric_limits<uint64_t>::max();
   FairShare* share = nullptr;     // where it is counted, once it is in the engine
   uint64_t passed_over_turn = 0;  // Admit looked at it in that turn
   uint64_t led_turn = 0;          // the turn of its last whole piece of a prompt

@@ -69,8 +69,8 @@ class BlockPool {
   size_t resident_block_bytes() const { return slab_.stride_bytes(); }
   uint64_t resident_bytes() const { return uint64_t{held()} * resident_block_bytes(); }
   // Freed ones whose memory is kept for the next ones, and its end.
-  uint64_t warm_bytes() const { return uint64_t{slab_.warm()} * resident_block_bytes(); }
-  size_t warm() const { return slab_.warm(); }
+  uint64_t warm_bytes() const { return warm() * resident_block_bytes(); }
+  uint64_t warm() const { return slab_.warm(); }
   void ReleaseWarm() { slab_.ReleaseWarm(); }
   bool WarmOne() { return slab_.WarmOne(); }  // false: nothing to do
   // Allocate fails while held() >= limit. Also the way tests make an allocation fail.

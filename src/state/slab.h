@@ -44,7 +44,7 @@ class Slab {
   // Makes one more free item resident ahead of its use. False, and nothing done, where items are
   // small, enough are warm, or none of the mapped chunks is left.
   bool WarmOne();
-  void ReleaseWarm();                      // gives them back to the operating system
+  void ReleaseWarm();  // gives them back to the operating system
   // Allocate fails while held() >= limit; nullopt (the default) = no limit.
   void set_limit(std::optional<size_t> limit) { limit_ = limit; }
 

@@ -62,7 +62,8 @@ class StatePool {
   size_t resident_buffer_bytes() const { return slab_.stride_bytes(); }
   uint64_t resident_bytes() const { return uint64_t{held()} * resident_buffer_bytes(); }
   // Freed ones whose memory is kept for the next ones, and its end.
-  uint64_t warm_bytes() const { return uint64_t{slab_.warm()} * resident_buffer_bytes(); }
+  uint64_t warm_bytes() const { return warm() * resident_buffer_bytes(); }
+  uint64_t warm() const { return slab_.warm(); }
   void ReleaseWarm() { slab_.ReleaseWarm(); }
   // Allocate fails while held() >= limit. Also the way tests make an allocation fail.
   void set_limit(std::optional<size_t> limit) { slab_.set_limit(limit); }

@@ -85,6 +85,7 @@ class Simulation {
     for (int i = Int(0, 2); i > 0; --i) o.end_tokens.push_back(i);
     if (Chance(2)) o.turn_headers = {{20}, {21, 3}};
     o.clock = [this] { return Tick(); };
+    if (Chance(2)) o.resident_bytes = [this] { return Resident(); };
     if (plant == SimPlant::kStaleBlock) o.cache.fault = CacheFault::kStaleBlock;
     o.faults.random_by_slot = plant == SimPlant::kRandomBySlot;
     return o;
@@ -94,6 +95,13 @@ class Simulation {
   Clock::time_point Tick() {
     clock_us_ += Chance(50) ? Int(0, 20000) : Int(1, 300);
     return Clock::time_point(std::chrono::microseconds(clock_us_));
+  }
+
+  // The process beside the ledger grows and shrinks; sometimes nobody can say how large it is.
+  uint64_t Resident() {
+    if (Chance(2)) grown_ = Chance(3) ? 0 : static_cast<uint64_t>(Int(1, 2000)) << 10;
+    const EngineStats& s = driver_.stats();
+    return Chance(5) ? 0 : s.weight_bytes + s.scratch_bytes + s.pool_bytes + grown_;
   }
 
   void LimitPools() {
@@ -307,6 +315,7 @@ class Simulation {
   SimCoverage& coverage_;
   const ArmHeap arm_heap_;
   int64_t clock_us_ = 1;
+  uint64_t grown_ = 0;
   // Pools that fail whatever the budget says: a request may be refused that would fit.
   bool limited_ = false;
   bool faulted_ = false, heap_fails_ = false;

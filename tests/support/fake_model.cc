@@ -25,13 +25,14 @@ uint64_t Append(uint64_t hash, Token token) {
 // The hash travels in the hidden row as four floats of 16 bits each: exact.
 constexpr int kHiddenSize = 4;
 
-StateLayout MakeLayout(bool hybrid) {
+StateLayout MakeLayout(const FakeModelOptions& options) {
   std::vector<StatePart> parts = {{0, FullKv{16}}};
-  if (hybrid) {
+  if (options.hybrid) {
     parts.push_back({1, Recurrent{16}});
     parts.push_back({1, Conv{16}});
     parts.push_back({2, FullKv{16}});
   }
+  if (options.idle_kv_bytes > 0) parts.push_back({3, FullKv{options.idle_kv_bytes}});
   return std::move(StateLayout::Create(parts, kHiddenSize * sizeof(float))).value();
 }
 
@@ -52,7 +53,7 @@ struct FakeModel::Row {
 };
 
 FakeModel::FakeModel(FakeModelOptions options)
-    : options_(std::move(options)), layout_(MakeLayout(options_.hybrid)) {
+    : options_(std::move(options)), layout_(MakeLayout(options_)) {
   info_.name = "fake";
   info_.architecture = options_.hybrid ? "fake-hybrid" : "fake-kv";
   info_.vocab_size = options_.vocab_size;

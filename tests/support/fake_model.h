@@ -24,7 +24,8 @@ struct FakeModelOptions {
   int64_t context_length = 4096;
   // A logit repeats for tokens that agree in t % logit_period: ties, to test their order. 0 = none.
   int logit_period = 0;
-  bool checks = true;  // false: Forward only computes, and allocates nothing
+  bool checks = true;        // false: Forward only computes, and allocates nothing
+  size_t idle_kv_bytes = 0;  // more of them for each token, which Forward never touches
   // Called first in each Forward; may sleep, block or throw.
   std::function<void(const ForwardBatch&)> on_forward;
 };
