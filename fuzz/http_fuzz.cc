@@ -187,7 +187,8 @@ Target::Target() : api_(server_, metrics_, Options()) {
                             service.tokenizer->end_of_generation().end());
   options.turn_headers = service.prompts->turn_headers().sequences;
   service.engine = std::move(Engine::Create(model_, options, metrics_.Observer())).value();
-  service.model = {.name = "fake", .architecture = "fake", .context_length = kContextTokens};
+  service.model.name = service.model.architecture = "fake";
+  service.model.context_length = kContextTokens;
   engine_ = service.engine.get();
   api_.Serve(std::move(service));
 }

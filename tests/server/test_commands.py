@@ -81,9 +81,12 @@ class Commands(unittest.TestCase):
             done = run(*words, "Hello")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assert_refused(run(*words, "Hello<image>"), "token 320, wanted 0 to 319")
-            tokenizer["model"]["vocab"]["Hellooo"] = 321  # of another model, then
+            first = len(tokenizer["model"]["vocab"])  # of another model, then: ten words more, the added ones behind them
+            tokenizer["model"]["vocab"] |= {f"word{i}": first + i for i in range(10)}
+            for i, token in enumerate(tokenizer["added_tokens"]):
+                token["id"] = first + 10 + i
             path.write_text(json.dumps(tokenizer))
-            self.assert_refused(run(*words, "Hello"), "322 tokens in the tokenizer, but the embedding has 320 rows")
+            self.assert_refused(run(*words, "Hello"), "331 tokens in the tokenizer, but the embedding has 320 rows")
 
     def test_selftest_proves_the_law_of_the_bundled_model(self):
         done = run("selftest", "--prompt", "80", "--decode", "4", seconds=300)

@@ -116,7 +116,7 @@ Status BuildGraniteHybrid(HfBuilder& b) {
   ASSIGN_OR_RETURN(const int64_t head_dim, SetHeadKeys(b, layer_kv_heads));
   RETURN_IF_ERROR(SetRopeKeys(b, head_dim));
   ASSIGN_OR_RETURN(const std::string positions, b.StringOr("position_embedding_type", ""));
-  b.SetBool("rope.scaling.finetuned", positions == "rope");
+  b.SetBool("rope.scaling.finetuned", std::string_view(positions) == "rope");
   const bool is_mixed = std::ranges::count(layer_kv_heads, 0) > 0;
   ASSIGN_OR_RETURN(const Mamba2Sizes s, ReadMixerSizes(b, is_mixed));
   RETURN_IF_ERROR(SetMamba2Keys(b, s));

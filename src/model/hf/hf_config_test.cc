@@ -51,7 +51,7 @@ std::map<std::string, std::string> Facts(const std::string& directory) {
   }
   for (const TensorInfo& tensor : (*file)->ListTensors()) {
     std::string shape;
-    for (const int64_t dim : tensor.shape) shape += " " + std::to_string(dim);
+    for (const int64_t dim : tensor.shape) shape.append(" ").append(std::to_string(dim));
     facts["tensor " + tensor.name] = tensor.type_name + shape;
   }
   return facts;
