@@ -271,8 +271,10 @@ void ReadSampling(Fields& f, const RequestDefaults& defaults, int vocab_size, Re
   number("xtc_probability", 0, 1, s.xtc_probability);
   number("xtc_threshold", 0, 1, s.xtc_threshold);
   number("repeat_penalty", 1e-6, 100, s.repetition_penalty);  // llama.cpp's name
-  number("repetition_penalty", 0, 100, s.repetition_penalty);
-  if (s.repetition_penalty == 0) s.repetition_penalty = 1;  // mlx-lm's default, which means none
+  if (const Json* p = f.Find("repetition_penalty"); p && *p == 0)
+    s.repetition_penalty = 1;  // mlx-lm's default, which means none
+  else
+    number("repetition_penalty", 1e-6, 100, s.repetition_penalty);
   number("presence_penalty", -100, 100, s.presence_penalty);
   number("frequency_penalty", -100, 100, s.frequency_penalty);
   if (const auto k = f.Integer("top_k", -1, INT32_MAX))

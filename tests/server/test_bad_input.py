@@ -60,7 +60,7 @@ class BadInput(unittest.TestCase):
             "logprobs": ["x"], "top_logprobs": [21, -1], "logit_bias": [[5], {"x": 1}, {"999999": 1}, {"1": "x"}, {"1": True}, {"1": 1000}],
             "tools": ["x", {}], "stop_token_ids": ["x", [-1]], "stream_options": [5], "cache_prompt": ["x"],
             "response_format": [{"type": "json_object"}], "tool_choice": ["required"], "chat_template_kwargs": [5],
-            "priority": ["x", 1.5, 100000], "repetition_penalty": [-1, "x"], "top_k": ["x", -5], "min_tokens": [-1, "x"],
+            "priority": ["x", 1.5, 100000], "repetition_penalty": [-1, 1e-9, "x"], "top_k": ["x", -5], "min_tokens": [-1, "x"],
             "repetition_context_size": [-2, "x"], "cache_salt": [5, "s" * 1025], "xtc_probability": [-0.1, 2],
             "use_beam_search": [True], "bad_words": [["x"]], "prompt_logprobs": [0, 1], "truncate_prompt_tokens": [5],
             "n_probs": [3], "t_max_predict_ms": [50], "typical_p": [0.9], "mirostat": [2], "grammar": ["root ::= x"],
