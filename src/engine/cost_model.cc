@@ -1,7 +1,7 @@
 #include "engine/cost_model.h"
 
 #include <algorithm>
-#include <cmath>
+#include <optional>
 
 namespace cairn {
 namespace {
@@ -10,8 +10,10 @@ namespace {
 constexpr double kRowsUnit = 64;
 constexpr double kDepthUnit = 64.0 * 4096;
 // About as many steps back as the model looks, by kind.
-constexpr std::array<double, 2> kKept = {0.95, 0.9};
-constexpr int kSweeps = 60;
+constexpr std::array<double, 2> kKept = {0.99, 0.97};
+// How much the terms so far count, in each term's own share: what the recent steps say nothing
+// about stays as it was.
+constexpr double kInertia = 1e-4;
 constexpr int kFirstRows = 16;
 constexpr double kMsMin = 1e-3;
 
@@ -36,21 +38,54 @@ void CostModel::Observe(Kind kind, StepShape shape, double ms) {
   trained_[static_cast<size_t>(k)] = true;
 }
 
-// Least squares with terms >= 0 by coordinate descent. It starts from the last solution: what the
-// recent steps say nothing about stays as it was.
-void CostModel::Solve() {
-  for (int sweep = 0; sweep < kSweeps; ++sweep) {
-    for (int i = 0; i < kTerms; ++i) {
-      double xx = 0, rest = 0;
-      for (const Sums& s : sums_) {
-        xx += s.xx[i][i];
-        rest += s.xy[i];
-        for (int j = 0; j < kTerms; ++j)
-          if (j != i) rest -= s.xx[i][j] * terms_[j];
-      }
-      if (xx > 0) terms_[i] = std::max(0.0, rest / xx);
+// Minimum of the squared error with only the terms of `set` above zero; nothing if one of them comes
+// out below. By elimination: the equations are symmetric and, with inertia, positive definite.
+std::optional<CostModel::Vector> CostModel::SolveSet(Sums s, unsigned set) {
+  const auto in = [&](int i) { return (set >> i & 1U) != 0; };
+  for (int i = 0; i < kTerms; ++i) {
+    if (!in(i)) continue;
+    if (!(s.xx[i][i] > 0)) return std::nullopt;
+    for (int j = i + 1; j < kTerms; ++j) {
+      if (!in(j)) continue;
+      const double f = s.xx[j][i] / s.xx[i][i];
+      for (int k = i; k < kTerms; ++k) s.xx[j][k] -= f * s.xx[i][k];
+      s.xy[j] -= f * s.xy[i];
     }
   }
+  Vector terms{};
+  for (int i = kTerms - 1; i >= 0; --i) {
+    if (!in(i)) continue;
+    double rest = s.xy[i];
+    for (int j = i + 1; j < kTerms; ++j)
+      if (in(j)) rest -= s.xx[i][j] * terms[j];
+    terms[i] = rest / s.xx[i][i];
+    if (!(terms[i] >= 0)) return std::nullopt;
+  }
+  return terms;
+}
+
+// Least squares with terms >= 0: of all sets of terms that may be above zero, the best one.
+void CostModel::Solve() {
+  Sums all = sums_[0];
+  for (int i = 0; i < kTerms; ++i) {
+    for (int j = 0; j < kTerms; ++j) all.xx[i][j] += sums_[1].xx[i][j];
+    all.xy[i] += sums_[1].xy[i];
+  }
+  for (int i = 0; i < kTerms; ++i) {
+    const double inertia = kInertia * all.xx[i][i];
+    all.xx[i][i] += inertia;
+    all.xy[i] += inertia * terms_[i];
+  }
+  double best = 0;
+  Vector terms{};
+  for (unsigned set = 1; set < 1U << kTerms; ++set) {
+    const std::optional<Vector> found = SolveSet(all, set);
+    if (!found) continue;
+    double gain = 0;  // how much smaller the squared error is than with all terms at zero
+    for (int i = 0; i < kTerms; ++i) gain += (*found)[i] * all.xy[i];
+    if (gain > best) best = gain, terms = *found;
+  }
+  terms_ = terms;
 }
 
 double CostModel::Predict(StepShape shape) const {
@@ -61,7 +96,7 @@ double CostModel::Predict(StepShape shape) const {
 }
 
 int CostModel::RowsWithin(const StreamShapes& streams, double depth, const StepTarget& target,
-                          int rows_max) const {
+                          int rows_max) {
   // Decode steps alone, all of one size, would say that rows cost nothing.
   if (!trained_[static_cast<size_t>(Kind::kPrefill)]) return std::min(rows_max, kFirstRows);
   const double now_ms = Predict(streams.now);
@@ -70,7 +105,10 @@ int CostModel::RowsWithin(const StreamShapes& streams, double depth, const StepT
       std::max({target.factor * before_ms, target.floor_ms, target.least * now_ms}) - now_ms;
   const double row = row_ms_at(depth);
   if (!(room_ms < row * rows_max)) return rows_max;
-  return std::clamp(static_cast<int>(room_ms / row), 1, rows_max);
+  const double rows = room_ms / row + spare_rows_;
+  const int whole = std::clamp(static_cast<int>(rows), 1, rows_max);
+  spare_rows_ = std::clamp(rows - whole, 0.0, 1.0);
+  return whole;
 }
 
 double CostModel::row_ms_at(double depth) const {

@@ -69,6 +69,46 @@ TEST(CostModel, PiecesFitTheTargetWhileAPromptGrows) {
   EXPECT_GT(busy / static_cast<double>(steps), 1.4 * quiet);  // and the room is used
 }
 
+// A machine like the one of docs/load.md: 8 streams take 38 ms, a prompt's row 2.6 ms at the
+// beginning and 10 at a depth of 28,000, where only two fit into a step. The streams grow from 400
+// tokens to 4,000 beside it, again and again.
+TEST(CostModel, AStepWithAPromptTakesItsTarget) {
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal(0, 1);
+    double drift = 0;
+    auto truth = [](double streams_depth, int rows, double depth) {
+      const double prompt = rows > 0 ? 1.5 + rows * (2.6 + 0.00027 * depth) : 0;
+      return 13 + 8 * (3.05 + 0.0004 * streams_depth) + prompt;
+    };
+    auto measured = [&](double ms) {
+      drift = 0.95 * drift + 0.009 * normal(random);
+      return ms * std::exp(0.03 * normal(random) + drift) * (random() % 100 == 0 ? 1.25 : 1);
+    };
+    CostModel model;
+    const double quiet = 400;
+    for (int i = 0; i < 300; ++i)
+      model.Observe(CostModel::Kind::kDecode, {8, 8 * (100.0 + i)}, measured(truth(100.0 + i, 0, 0)));
+    const double target = 1.6 * truth(quiet, 0, 0);
+    double streams = quiet, busy = 0;
+    int64_t depth = 0, steps = 0, late = 0;
+    for (; depth < 30000; ++steps) {
+      const auto d = static_cast<double>(depth);
+      const int rows =
+          model.RowsWithin({{8, 8 * streams}, {8, 8 * quiet}}, d, {1.6, 20, 1.2}, 504);
+      const double ms = measured(truth(streams, rows, d));
+      model.Observe(CostModel::Kind::kPrefill, {8 + rows, 8 * streams + rows * (d + rows / 2.0)}, ms);
+      busy += ms;
+      late += ms > 2 * truth(quiet, 0, 0);
+      depth += rows;
+      streams = streams < 4000 ? streams + 1 : 100;
+    }
+    const double mean = busy / static_cast<double>(steps);
+    EXPECT_NEAR(mean, target, 0.04 * target) << "seed " << seed;
+    EXPECT_LE(late, steps / 50) << "seed " << seed;
+  }
+}
+
 // 8 streams of 500 tokens, then of 20,000: their own step goes from 56 ms to 72.
 TEST(CostModel, StreamsThatGrowKeepThePaceTheyHadBefore) {
   CostModel model;

@@ -151,6 +151,19 @@ void BenchDecode(const KernelContext& ctx, const AttentionShape& shape, const St
   }
 }
 
+// A prompt's piece beside streams.
+void BenchPieces(const KernelContext& ctx, const AttentionShape& shape, const Store& store,
+                 int layers, const Roof& roof) {
+  constexpr int64_t kDepth = 24576 - 64;
+  for (int rows : {1, 2, 3, 4, 6, 8, 16}) {
+    const double gflop = rows * static_cast<double>(kDepth) * shape.heads * shape.head_dim * 4e-9;
+    const Timing t = Time(ctx, shape, store, layers, kDepth, rows, 40);
+    std::printf("  piece of %2d at %ld: best %8.3f ms, %6.3f ms a row, %6.1f GFLOP/s = %4.1f %%\n",
+                rows, static_cast<long>(kDepth), t.best * 1e3, t.best * 1e3 / rows,
+                gflop / t.best, 100 * gflop / t.best / roof.fma_gflops);
+  }
+}
+
 void BenchStore(const KernelContext& ctx, const AttentionShape& shape, const Store& store) {
   constexpr int kRows = 512;
   const int64_t width = static_cast<int64_t>(shape.kv_heads) * shape.head_dim;
@@ -177,6 +190,7 @@ void Bench(const Options& options) {
                   threads, KvTypeName(shape.kv_type), roof.fma_gflops, roof.read_gbps);
       BenchPrefill(ctx, shape, store, options.layers, roof);
       BenchDecode(ctx, shape, store, options.layers, roof);
+      BenchPieces(ctx, shape, store, options.layers, roof);
       BenchStore(ctx, shape, store);
     }
   }

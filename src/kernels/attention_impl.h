@@ -1,9 +1,11 @@
 // Attention over one tile of rows, written once on simd16.h and built per CPU level. attention.h
 // states the order of operations; here is how they are blocked.
 //
-// With more than 6 rows K (a block at a time) and V (a segment at a time, some columns) are
-// converted to float32 into panels that all rows use; up to 6 rows (decode) they are converted in
-// registers. A q8_0 store has passes of its own (attention_int8.h).
+// With more than 24 rows K (a block at a time) and V (a segment at a time, some columns) are
+// converted to float32 into panels that all rows use; up to there (decode, and the pieces of a
+// prompt beside it) each register tile of 6 rows converts them for itself: that is cheaper than to
+// write panels, which do not fit into the L1 cache. A q8_0 store has passes of its own
+// (attention_int8.h).
 #pragma once
 
 #include "kernels/attention_int8.h"
@@ -11,6 +13,8 @@
 
 namespace cairn {
 namespace {
+
+constexpr int kDirectRowTiles = 4;
 
 // One segment of one tile.
 template <typename Kv>
@@ -24,7 +28,7 @@ class SegmentPass {
         rows_(tile, scratch, segment, segment_end),
         out_stride_((tile.head_dim + 15) / 16 * 16) {
     row_tiles_ = RowTiles(tile.row_count - rows_.first_row);
-    packed_ = row_tiles_ > 1 || tile.head_dim % 16 != 0;
+    packed_ = row_tiles_ > kDirectRowTiles || tile.head_dim % 16 != 0;
     vectors_max_ = packed_ ? kTileVectors : MaxVectors(tile.row_count - rows_.first_row);
   }
 
