@@ -38,8 +38,9 @@ void CostModel::Observe(Kind kind, StepShape shape, double ms) {
   trained_[static_cast<size_t>(k)] = true;
 }
 
-// Minimum of the squared error with only the terms of `set` above zero; nothing if one of them comes
-// out below. By elimination: the equations are symmetric and, with inertia, positive definite.
+// Minimum of the squared error with only the terms of `set` above zero; nothing if one of them
+// comes out below. By elimination: the equations are symmetric and, with inertia, positive
+// definite.
 std::optional<CostModel::Vector> CostModel::SolveSet(Sums s, unsigned set) {
   const auto in = [&](int i) { return (set >> i & 1U) != 0; };
   for (int i = 0; i < kTerms; ++i) {

@@ -88,16 +88,17 @@ TEST(CostModel, AStepWithAPromptTakesItsTarget) {
     CostModel model;
     const double quiet = 400;
     for (int i = 0; i < 300; ++i)
-      model.Observe(CostModel::Kind::kDecode, {8, 8 * (100.0 + i)}, measured(truth(100.0 + i, 0, 0)));
+      model.Observe(CostModel::Kind::kDecode, {8, 8 * (100.0 + i)},
+                    measured(truth(100.0 + i, 0, 0)));
     const double target = 1.6 * truth(quiet, 0, 0);
     double streams = quiet, busy = 0;
     int64_t depth = 0, steps = 0, late = 0;
     for (; depth < 30000; ++steps) {
       const auto d = static_cast<double>(depth);
-      const int rows =
-          model.RowsWithin({{8, 8 * streams}, {8, 8 * quiet}}, d, {1.6, 20, 1.2}, 504);
+      const int rows = model.RowsWithin({{8, 8 * streams}, {8, 8 * quiet}}, d, {1.6, 20, 1.2}, 504);
       const double ms = measured(truth(streams, rows, d));
-      model.Observe(CostModel::Kind::kPrefill, {8 + rows, 8 * streams + rows * (d + rows / 2.0)}, ms);
+      model.Observe(CostModel::Kind::kPrefill, {8 + rows, 8 * streams + rows * (d + rows / 2.0)},
+                    ms);
       busy += ms;
       late += ms > 2 * truth(quiet, 0, 0);
       depth += rows;

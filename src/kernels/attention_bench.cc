@@ -159,8 +159,8 @@ void BenchPieces(const KernelContext& ctx, const AttentionShape& shape, const St
     const double gflop = rows * static_cast<double>(kDepth) * shape.heads * shape.head_dim * 4e-9;
     const Timing t = Time(ctx, shape, store, layers, kDepth, rows, 40);
     std::printf("  piece of %2d at %ld: best %8.3f ms, %6.3f ms a row, %6.1f GFLOP/s = %4.1f %%\n",
-                rows, static_cast<long>(kDepth), t.best * 1e3, t.best * 1e3 / rows,
-                gflop / t.best, 100 * gflop / t.best / roof.fma_gflops);
+                rows, static_cast<long>(kDepth), t.best * 1e3, t.best * 1e3 / rows, gflop / t.best,
+                100 * gflop / t.best / roof.fma_gflops);
   }
 }
 
