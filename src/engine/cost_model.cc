@@ -1,6 +1,7 @@
 #include "engine/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 namespace cairn {
@@ -15,6 +16,10 @@ constexpr std::array<double, 2> kKept = {0.99, 0.97};
 // about stays as it was.
 constexpr double kInertia = 1e-4;
 constexpr int kFirstRows = 16;
+// Steps that take so much longer than foreseen, more than one in a row: the machine or what runs on
+// it has changed, and what older steps say about prompts is worth less each time.
+constexpr double kLate = 1.5;
+constexpr double kKeptIfLate = 0.5;
 constexpr double kMsMin = 1e-3;
 
 }  // namespace
@@ -23,19 +28,29 @@ CostModel::Vector CostModel::Features(StepShape shape) {
   return {1, shape.rows / kRowsUnit, shape.depth_sum / kDepthUnit};
 }
 
+void CostModel::Sums::Scale(double factor) {
+  for (Vector& row : xx)
+    for (double& value : row) value *= factor;
+  for (double& value : xy) value *= factor;
+}
+
 void CostModel::Observe(Kind kind, StepShape shape, double ms) {
   ms = std::max(ms, kMsMin);
   const int k = static_cast<int>(kind);
+  if (kind == Kind::kPrefill && streams_ > 0) piece_ = shape.rows - streams_;
+  streams_ = 0;
+  late_[k] = trained_[k] && ms > kLate * Predict(shape) ? late_[k] + 1 : 0;
+  if (late_[k] > 1) sums_[static_cast<int>(Kind::kPrefill)].Scale(kKeptIfLate);
   Sums& sums = sums_[k];
+  sums.Scale(kKept[k]);
   const Vector x = Features(shape);
   const double weight = 1 / (ms * ms);
   for (int i = 0; i < kTerms; ++i) {
-    for (int j = 0; j < kTerms; ++j)
-      sums.xx[i][j] = kKept[k] * sums.xx[i][j] + weight * x[i] * x[j];
-    sums.xy[i] = kKept[k] * sums.xy[i] + weight * x[i] * ms;
+    for (int j = 0; j < kTerms; ++j) sums.xx[i][j] += weight * x[i] * x[j];
+    sums.xy[i] += weight * x[i] * ms;
   }
   Solve();
-  trained_[static_cast<size_t>(k)] = true;
+  trained_[k] = true;
 }
 
 // Minimum of the squared error with only the terms of `set` above zero; nothing if one of them
@@ -98,12 +113,16 @@ double CostModel::Predict(StepShape shape) const {
 
 int CostModel::RowsWithin(const StreamShapes& streams, double depth, const StepTarget& target,
                           int rows_max) {
-  // Decode steps alone, all of one size, would say that rows cost nothing.
-  if (!trained_[static_cast<size_t>(Kind::kPrefill)]) return std::min(rows_max, kFirstRows);
+  streams_ = streams.now.rows;
+  if (!trained_[static_cast<int>(Kind::kPrefill)]) return std::min(rows_max, kFirstRows);
   const double now_ms = Predict(streams.now);
   const double before_ms = std::min(now_ms, Predict(streams.before));
   const double room_ms =
       std::max({target.factor * before_ms, target.floor_ms, target.least * now_ms}) - now_ms;
+  if (std::isinf(room_ms)) return rows_max;
+  // What the steps so far do not tell apart (rows and their depth, deep in a prompt) may come out
+  // as nothing: a piece is at most twice the one before.
+  rows_max = std::min(rows_max, std::max(kFirstRows, 2 * piece_));
   const double row = row_ms_at(depth);
   if (!(room_ms < row * rows_max)) return rows_max;
   const double rows = room_ms / row + spare_rows_;

@@ -37,9 +37,10 @@ class CostModel {
   // make the model forget what a prompt row costs.
   void Observe(Kind kind, StepShape shape, double ms);
   double Predict(StepShape shape) const;
-  // Prompt rows at `depth` that fit beside the streams; from 1 to rows_max. Before the first
-  // step with a prompt: a careful guess. What rounding down leaves goes to the next call: where a
-  // row takes 8 ms, a prompt would otherwise lose a third of its time.
+  // Prompt rows at `depth` that fit beside the streams; from 1 to rows_max. At first a careful
+  // guess, from which pieces grow. What rounding down leaves goes to the next call: where a row
+  // takes 8 ms, a prompt would otherwise lose a third of its time. Called once before a step with
+  // streams and a prompt.
   int RowsWithin(const StreamShapes& streams, double depth, const StepTarget& target, int rows_max);
 
   double row_ms_at(double depth) const;  // of one more row there
@@ -50,6 +51,7 @@ class CostModel {
   struct Sums {  // of the normal equations, each step weighted by 1 / ms^2: relative errors count
     std::array<Vector, kTerms> xx{};
     Vector xy{};
+    void Scale(double factor);
   };
   static Vector Features(StepShape shape);
   static std::optional<Vector> SolveSet(Sums s, unsigned set);
@@ -58,7 +60,10 @@ class CostModel {
   std::array<Sums, 2> sums_{};
   Vector terms_{};                 // >= 0
   std::array<bool, 2> trained_{};  // by kind
+  std::array<int, 2> late_{};      // steps in a row that took far longer than foreseen, by kind
   double spare_rows_ = 0;          // < 1
+  int streams_ = 0;                // rows of streams in the step that runs, if it has a prompt
+  int piece_ = 0;                  // the prompts' rows in the last such step
 };
 
 }  // namespace cairn

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -69,44 +70,100 @@ TEST(CostModel, PiecesFitTheTargetWhileAPromptGrows) {
   EXPECT_GT(busy / static_cast<double>(steps), 1.4 * quiet);  // and the room is used
 }
 
-// A machine like the one of docs/load.md: 8 streams take 38 ms, a prompt's row 2.6 ms at the
-// beginning and 10 at a depth of 28,000, where only two fit into a step. The streams grow from 400
-// tokens to 4,000 beside it, again and again.
+// A server like the one of docs/load.md: 8 streams take 38 ms, a prompt's row 2.6 ms at the
+// beginning and 10 at a depth of 28,000, where only two fit into a step. Streams grow from 400
+// tokens to 4,000, again and again.
+class Serving {
+ public:
+  explicit Serving(unsigned seed) : random_(seed) {}
+  double slow = 1;
+
+  static double QuietMs(double streams_depth) { return 13 + 8 * (3.05 + 0.0004 * streams_depth); }
+  void Decode(int steps) {
+    for (int i = 0; i < steps; ++i, Grow())
+      model_.Observe(CostModel::Kind::kDecode, Streams(), Measured(QuietMs(depth_)));
+    quiet_ = depth_;
+  }
+  struct Summary {
+    double mean_ms = 0, max_ms = 0;
+    int64_t steps = 0, over_double = 0;
+  };
+  // A prompt of which [begin, end) is computed beside the streams.
+  Summary Prompt(int64_t begin, int64_t end, const StepTarget& target) {
+    Summary out;
+    const double over = 2 * slow * QuietMs(quiet_);
+    for (int64_t at = begin; at < end; ++out.steps, Grow()) {
+      const auto d = static_cast<double>(at);
+      const int rows = model_.RowsWithin({Streams(), {8, 8 * quiet_}}, d, target, 504);
+      const double ms = Measured(QuietMs(depth_) + 1.5 + rows * (2.6 + 0.00027 * d));
+      model_.Observe(CostModel::Kind::kPrefill,
+                     Streams() + StepShape{rows, rows * (d + rows / 2.0)}, ms);
+      out.mean_ms += ms;
+      out.max_ms = std::max(out.max_ms, ms);
+      out.over_double += ms > over;
+      at += rows;
+    }
+    out.mean_ms /= static_cast<double>(out.steps);
+    return out;
+  }
+  double quiet_ms() const { return QuietMs(quiet_); }
+
+ private:
+  StepShape Streams() const { return {8, 8 * depth_}; }
+  void Grow() { depth_ = depth_ < 4000 ? depth_ + 1 : 100; }
+  double Measured(double ms) {
+    drift_ = 0.95 * drift_ + 0.009 * normal_(random_);
+    const double hiccup = random_() % 100 == 0 ? 1.25 : 1;
+    return slow * ms * std::exp(0.03 * normal_(random_) + drift_) * hiccup;
+  }
+
+  CostModel model_;
+  std::mt19937 random_;
+  std::normal_distribution<double> normal_{0, 1};
+  double drift_ = 0, depth_ = 100, quiet_ = 100;
+};
+
+constexpr StepTarget kServing = {.factor = 1.6, .floor_ms = 20, .least = 1.2};
+
 TEST(CostModel, AStepWithAPromptTakesItsTarget) {
   for (unsigned seed = 1; seed <= 8; ++seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<double> normal(0, 1);
-    double drift = 0;
-    auto truth = [](double streams_depth, int rows, double depth) {
-      const double prompt = rows > 0 ? 1.5 + rows * (2.6 + 0.00027 * depth) : 0;
-      return 13 + 8 * (3.05 + 0.0004 * streams_depth) + prompt;
-    };
-    auto measured = [&](double ms) {
-      drift = 0.95 * drift + 0.009 * normal(random);
-      return ms * std::exp(0.03 * normal(random) + drift) * (random() % 100 == 0 ? 1.25 : 1);
-    };
-    CostModel model;
-    const double quiet = 400;
-    for (int i = 0; i < 300; ++i)
-      model.Observe(CostModel::Kind::kDecode, {8, 8 * (100.0 + i)},
-                    measured(truth(100.0 + i, 0, 0)));
-    const double target = 1.6 * truth(quiet, 0, 0);
-    double streams = quiet, busy = 0;
-    int64_t depth = 0, steps = 0, late = 0;
-    for (; depth < 30000; ++steps) {
-      const auto d = static_cast<double>(depth);
-      const int rows = model.RowsWithin({{8, 8 * streams}, {8, 8 * quiet}}, d, {1.6, 20, 1.2}, 504);
-      const double ms = measured(truth(streams, rows, d));
-      model.Observe(CostModel::Kind::kPrefill, {8 + rows, 8 * streams + rows * (d + rows / 2.0)},
-                    ms);
-      busy += ms;
-      late += ms > 2 * truth(quiet, 0, 0);
-      depth += rows;
-      streams = streams < 4000 ? streams + 1 : 100;
+    Serving s(seed);
+    s.Decode(300);
+    const double target = 1.6 * s.quiet_ms();
+    const Serving::Summary got = s.Prompt(0, 30000, kServing);
+    EXPECT_NEAR(got.mean_ms, target, 0.04 * target) << "seed " << seed;
+    EXPECT_LE(got.over_double, got.steps / 50) << "seed " << seed;
+  }
+}
+
+// Deep in a prompt rows and their depth cannot be told apart.
+TEST(CostModel, APromptThatBeginsAfterADeepOneGetsNoFlood) {
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    for (const int64_t begin : {0, 29000}) {
+      Serving s(seed);
+      s.Decode(300);
+      s.Prompt(begin, 30000, kServing);
+      s.Decode(500);
+      const Serving::Summary got = s.Prompt(0, 2000, kServing);
+      EXPECT_LE(got.max_ms, 4 * s.quiet_ms()) << "seed " << seed << " begin " << begin;
+      EXPECT_NEAR(got.mean_ms, 1.6 * s.quiet_ms(), 0.15 * s.quiet_ms()) << "seed " << seed;
     }
-    const double mean = busy / static_cast<double>(steps);
-    EXPECT_NEAR(mean, target, 0.04 * target) << "seed " << seed;
-    EXPECT_LE(late, steps / 50) << "seed " << seed;
+  }
+}
+
+// What is known of prompts is then older than what is known of streams.
+TEST(CostModel, AMachineThatGotSlowerWhileNoPromptCameGetsNoFlood) {
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    for (const double slow : {1.4, 2.0}) {
+      Serving s(seed);
+      s.Decode(300);
+      s.Prompt(0, 5000, kServing);
+      s.slow = slow;
+      s.Decode(600);
+      const Serving::Summary got = s.Prompt(0, 5000, kServing);
+      EXPECT_LE(got.max_ms, 4 * slow * s.quiet_ms()) << "seed " << seed;
+      EXPECT_LE(got.over_double, got.steps / 20) << "seed " << seed;
+    }
   }
 }
 
@@ -118,6 +175,7 @@ TEST(CostModel, StreamsThatGrowKeepThePaceTheyHadBefore) {
   for (int i = 0; i < 100; ++i) {
     model.Observe(CostModel::Kind::kDecode, i % 2 ? before : grown,
                   machine.Ms(i % 2 ? before : grown));
+    model.RowsWithin({before, before}, 0, kDouble, 504);  // a large piece ran beside the streams
     model.Observe(CostModel::Kind::kPrefill, {100, 0}, machine.Ms({100, 0}));
   }
   const double row = model.row_ms_at(0), now = model.Predict(grown), then = model.Predict(before);
@@ -164,6 +222,7 @@ TEST(CostModel, AFixedTargetAndNoTarget) {
   CostModel model;
   for (int i = 0; i < 20; ++i) {
     model.Observe(CostModel::Kind::kDecode, {8, 0}, 40 + 8 * 2);
+    model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 504);
     model.Observe(CostModel::Kind::kPrefill, {100, 0}, 40 + 100 * 2);
   }
   EXPECT_NEAR(model.RowsWithin({{8, 0}, {8, 0}}, 0, {0, 156}, 504), 50, 2);

@@ -6,6 +6,13 @@
 #include "engine/engine_core.h"
 
 namespace cairn {
+namespace {
+
+// Where the model says that shallow rows cost nothing beside deep ones, it cannot know.
+constexpr double kRowCostMin = 0.125;
+
+}  // namespace
+
 void EngineCore::PlanStep() {
   plan_inputs_.clear();
   hidden_sequences_.clear();
@@ -37,8 +44,9 @@ void EngineCore::PlanStep() {
   for (const PlannedRows& p : plan_) active_[static_cast<size_t>(p.index)]->work.rows = p.rows;
 }
 
-// While streams run, prompts get as many rows as let the step keep its target. The streams' pace
-// before there was a prompt is the measure, though they grow deeper, and so dearer, beside it.
+// While streams run, prompts get as many rows as let the step keep its target, counted as rows of
+// the deepest one, which cost most. The streams' pace before there was a prompt is the measure,
+// though they grow deeper, and so dearer, beside it.
 int EngineCore::PrefillRowsMax() {
   StepShape streams;
   double depth = 0;
@@ -57,6 +65,13 @@ int EngineCore::PrefillRowsMax() {
     return options_.step_rows_max;
   }
   if (!prompts || !quiet_depth_) quiet_depth_ = streams.depth_sum / streams.rows;
+  if (!prompts) return options_.step_rows_max;
+  const double deepest_ms = cost_.row_ms_at(depth);
+  for (PlanSequence& p : plan_inputs_) {
+    const auto position = static_cast<double>(active_[static_cast<size_t>(p.index)]->position());
+    if (p.rows_wanted > 1 && deepest_ms > 0) p.row_cost = cost_.row_ms_at(position) / deepest_ms;
+    p.row_cost = std::clamp(p.row_cost, kRowCostMin, 1.0);
+  }
   const StepShape before = {streams.rows, streams.rows * *quiet_depth_};
   return cost_.RowsWithin({streams, before}, depth, options_.step_target, options_.step_rows_max);
 }

@@ -2,18 +2,24 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace cairn {
 namespace {
 
 constexpr int kShortShare = 4;  // one row in so many goes to the shortest prompts
 
-// Rows that are still to be given.
+// What is still to be given: rows, of prompts only as far as their cost goes, and rows with logits.
 struct Budget {
-  int rows, logit_rows;
+  int rows;
+  double cost;
+  int logit_rows;
 
-  void Give(const PlanSequence& s, int64_t wanted, PlannedRows& p) {
-    int64_t more = std::min<int64_t>({wanted, s.rows_wanted - p.rows, rows});
+  // At least one row if `first`, whatever it costs.
+  void Give(const PlanSequence& s, PlannedRows& p, bool first) {
+    const int affordable = static_cast<int>(std::min(cost / s.row_cost, kRowsMax));
+    int64_t more = std::min<int64_t>({s.rows_wanted - p.rows, rows,
+                                      first && p.rows == 0 ? std::max(1, affordable) : affordable});
     if (s.logits_each_row) more = std::min<int64_t>(more, logit_rows);
     if (more <= 0 || (p.rows == 0 && logit_rows == 0)) return;
     if (s.logits_each_row)
@@ -22,7 +28,11 @@ struct Budget {
       --logit_rows;
     p.rows += static_cast<int>(more);
     rows -= static_cast<int>(more);
+    cost = std::max(0.0, cost - static_cast<double>(more) * s.row_cost);
   }
+
+ private:
+  static constexpr double kRowsMax = 1 << 30;
 };
 
 void PlanDecodes(std::span<const PlanSequence> sequences, uint64_t turn, Budget& budget,
@@ -42,9 +52,9 @@ void PlanDecodes(std::span<const PlanSequence> sequences, uint64_t turn, Budget&
 std::optional<int> Plan(std::span<const PlanSequence> sequences, const PlanLimits& limits,
                         uint64_t turn, std::vector<PlannedRows>& plan) {
   plan.clear();
-  Budget budget{limits.rows_max, limits.logit_rows_max};
+  Budget budget{limits.rows_max, static_cast<double>(limits.prefill_rows_max),
+                limits.logit_rows_max};
   PlanDecodes(sequences, turn, budget, plan);
-  budget.rows = std::min(budget.rows, limits.prefill_rows_max);
   // While they are being sorted, the index is that in `sequences`.
   const auto first = static_cast<std::ptrdiff_t>(plan.size());
   for (size_t i = 0; i < sequences.size(); ++i)
@@ -59,18 +69,19 @@ std::optional<int> Plan(std::span<const PlanSequence> sequences, const PlanLimit
            std::tuple(of(b).priority, of(b).rows_wanted, b.index);
   });
   if (prefills.size() > 1) {
-    Budget share{budget.rows / kShortShare, budget.logit_rows};
-    const int before = share.rows;
+    const double all = std::min<double>(budget.cost, budget.rows);
+    Budget share = budget;
+    share.cost = all / kShortShare;
     for (PlannedRows& p : prefills)  // one that takes a logit row for each row is never short
-      if (!of(p).logits_each_row) share.Give(of(p), share.rows, p);
-    budget.rows -= before - share.rows;
-    budget.logit_rows = share.logit_rows;
+      if (!of(p).logits_each_row) share.Give(of(p), p, false);
+    budget = {share.rows, budget.cost - (all / kShortShare - share.cost), share.logit_rows};
   }
   std::sort(prefills.begin(), prefills.end(), [&](const auto& a, const auto& b) {
     return std::tuple(of(a).priority, of(a).key_rows, of(a).led_turn, a.index) <
            std::tuple(of(b).priority, of(b).key_rows, of(b).led_turn, b.index);
   });
-  for (PlannedRows& p : prefills) budget.Give(of(p), budget.rows, p);
+  bool leads = true;
+  for (PlannedRows& p : prefills) budget.Give(of(p), p, std::exchange(leads, false));
   const int leader = of(prefills.front()).index;
   for (PlannedRows& p : prefills) p.index = of(p).index;
   std::erase_if(plan, [](const PlannedRows& p) { return p.rows == 0; });

@@ -23,12 +23,14 @@ struct PlanSequence {
   int priority = 0;
   uint64_t key_rows = 0;  // FairShare::rows of its key
   uint64_t led_turn = 0;  // when it last had its turn
+  double row_cost = 1;    // in (0, 1]: of a prompt's row, beside that of the deepest prompt
 };
 
 struct PlanLimits {
-  int rows_max;                                            // rows of one step
-  int logit_rows_max;                                      // rows with logits in one step
-  int prefill_rows_max = std::numeric_limits<int>::max();  // of them in pieces of prompts
+  int rows_max;        // rows of one step
+  int logit_rows_max;  // rows with logits in one step
+  // Of them in pieces of prompts, at a row_cost of 1: more rows that cost less.
+  int prefill_rows_max = std::numeric_limits<int>::max();
 };
 
 struct PlannedRows {

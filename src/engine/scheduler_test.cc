@@ -47,6 +47,19 @@ TEST(Plan, StreamsLimitThePromptsRows) {
             (std::map<int, int>{{0, 30}, {1, 1}, {2, 1}}));
 }
 
+// Two rows of a deep prompt fit beside the streams, or eight of one that begins.
+TEST(Plan, AShortPromptBesideADeepOneGetsMoreRowsForItsCost) {
+  std::vector<PlanSequence> s = {{0, 10000, false}, {1, 64, false}, {2, 1, false}};
+  s[0].row_cost = 1;
+  s[1].row_cost = 0.25;
+  EXPECT_EQ(Rows(s, {512, 64, 2}), (std::map<int, int>{{0, 1}, {1, 4}, {2, 1}}));
+  s[0].led_turn = 1;
+  EXPECT_EQ(Rows(s, {512, 64, 2}), (std::map<int, int>{{1, 8}, {2, 1}}));
+  // Where the short ones leave less than a row of the deep one whose turn it is, it still gets one.
+  s[0].led_turn = 0;
+  EXPECT_EQ(Rows(s, {512, 64, 1}), (std::map<int, int>{{0, 1}, {1, 1}, {2, 1}}));
+}
+
 TEST(Plan, MoreUrgentPromptsComeFirst) {
   EXPECT_EQ(
       Rows({{0, 400, false, 1}, {1, 300, false, -1, 900}, {2, 300, false, -1, 0, 1}}, {512, 64}),
@@ -126,22 +139,28 @@ TEST(Plan, RandomPlansKeepTheLimits) {
       q.priority = static_cast<int>(random() % 3);
       q.key_rows = random() % 3;
       q.led_turn = random() % 5;
+      q.row_cost = (1 + random() % 8) / 8.0;
     }
-    const PlanLimits limits{1 + int(random() % 64), 1 + int(random() % 12)};
+    PlanLimits limits{1 + int(random() % 64), 1 + int(random() % 12)};
+    const bool costs_count = random() % 2 == 0;
+    if (costs_count) limits.prefill_rows_max = 1 + int(random() % 64);
     std::vector<PlannedRows> plan;
     Plan(s, limits, random(), plan);
     int rows = 0, logit_rows = 0;
+    double prefill_cost = 0;
     for (auto& p : plan) {
+      if (s[p.index].rows_wanted > 1) prefill_cost += p.rows * s[p.index].row_cost;
       EXPECT_GE(p.rows, 1);
       EXPECT_LE(p.rows, s[p.index].rows_wanted);
       rows += p.rows;
       logit_rows += s[p.index].logits_each_row ? p.rows : 1;
     }
+    EXPECT_LE(prefill_cost, limits.prefill_rows_max + 1.0);
     EXPECT_LE(rows, limits.rows_max);
     EXPECT_LE(logit_rows, limits.logit_rows_max);
     EXPECT_EQ(plan.empty(), s.empty());
     const bool plain = std::none_of(s.begin(), s.end(), [](auto& q) { return q.logits_each_row; });
-    if (plain && limits.logit_rows_max >= n) {  // no row is left unused
+    if (plain && limits.logit_rows_max >= n && !costs_count) {  // no row is left unused
       int64_t wanted = 0;
       for (auto& q : s) wanted += q.rows_wanted;
       EXPECT_EQ(rows, std::min<int64_t>(wanted, limits.rows_max));
