@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kThreadsMax = 256;
 constexpr double kBudgetShareOfMemory = 0.9;  // --memory-budget where the user says nothing
-// What a step takes during a prompt: at most twice what it took before, with room for one that takes
-// longer than foreseen. A step below 33 ms is 30 tokens a second, faster than anyone reads; beside
-// one stream of a small model a prompt would otherwise get a third of the machine. A sixth of the
-// time is the prompt's in any case, or one beside streams that have grown long would starve.
+// What a step takes during a prompt: at most twice what it took before, with room for one that
+// takes longer than foreseen. A step below 33 ms is 30 tokens a second, faster than anyone reads;
+// beside one stream of a small model a prompt would otherwise get a third of the machine. A sixth
+// of the time is the prompt's in any case, or one beside streams that have grown long would starve.
 constexpr StepTarget kDefaultStepTarget = {.factor = 1.55, .floor_ms = 33, .least = 1.2};
 constexpr double kCacheShareOfMemory = 0.25;  // --prompt-cache-bytes where the user says nothing
 
