@@ -151,6 +151,8 @@ void EngineCore::EndAll(const Status& error) {
 
 bool EngineCore::Recover(const Status& error) {
   if (options_.faults.recovery_throws) throw std::runtime_error("planted");
+  ++stats_.faults;  // first: whoever hears of the end finds it counted
+  ++stats_.faults_in_row;
   bool keeps_tree = !tree_.damaged() && (stage_ == Stage::kPlan || stage_ == Stage::kForward ||
                                          stage_ == Stage::kSample || stage_ == Stage::kEmit);
   if (!keeps_tree) tree_.Abandon();
@@ -180,17 +182,15 @@ bool EngineCore::Recover(const Status& error) {
   if (starting_ == nullptr && !ended_one && !waiting_.empty()) starting_ = waiting_.front().get();
   std::erase_if(waiting_, [&](SequencePtr& s) {
     if (s && s.get() != starting_) return false;
+    --stats_.queue_length;
     if (s) LogAbout(*s, LogLevel::kError, "[engine] ended by a failed step");
     if (s) s->TellError(error);
-    --stats_.queue_length;
     return true;
   });
   starting_ = nullptr;
   admission_waits_ = false;
   ++turn_;  // the turn that was broken off may have passed over ones that nobody computes for now
   stage_ = Stage::kEmit;
-  ++stats_.faults;
-  ++stats_.faults_in_row;
   UpdateGauges();
   return keeps_tree;
 }
