@@ -34,11 +34,10 @@ void CostModel::Sums::Scale(double factor) {
   for (double& value : xy) value *= factor;
 }
 
-void CostModel::Observe(Kind kind, StepShape shape, double ms) {
+void CostModel::Observe(Kind kind, StepShape shape, double ms, int piece) {
   ms = std::max(ms, kMsMin);
   const int k = static_cast<int>(kind);
-  if (kind == Kind::kPrefill && streams_ > 0) piece_ = shape.rows - streams_;
-  streams_ = 0;
+  if (piece > 0) piece_ = piece;
   late_[k] = trained_[k] && ms > kLate * Predict(shape) ? late_[k] + 1 : 0;
   if (late_[k] > 1) sums_[static_cast<int>(Kind::kPrefill)].Scale(kKeptIfLate);
   Sums& sums = sums_[k];
@@ -113,7 +112,6 @@ double CostModel::Predict(StepShape shape) const {
 
 int CostModel::RowsWithin(const StreamShapes& streams, double depth, const StepTarget& target,
                           int rows_max) {
-  streams_ = streams.now.rows;
   if (!trained_[static_cast<int>(Kind::kPrefill)]) return std::min(rows_max, kFirstRows);
   const double now_ms = Predict(streams.now);
   const double before_ms = std::min(now_ms, Predict(streams.before));

@@ -34,8 +34,8 @@ class CostModel {
  public:
   enum class Kind { kDecode, kPrefill };
   // Steps of one kind only fade as others of that kind arrive: an hour without prompts does not
-  // make the model forget what a prompt row costs.
-  void Observe(Kind kind, StepShape shape, double ms);
+  // make the model forget what a prompt row costs. piece: rows of prompts beside streams, if any.
+  void Observe(Kind kind, StepShape shape, double ms, int piece = 0);
   double Predict(StepShape shape) const;
   // Prompt rows at `depth` that fit beside the streams; from 1 to rows_max. At first a careful
   // guess, from which pieces grow. What rounding down leaves goes to the next call: where a row
@@ -62,8 +62,7 @@ class CostModel {
   std::array<bool, 2> trained_{};  // by kind
   std::array<int, 2> late_{};      // steps in a row that took far longer than foreseen, by kind
   double spare_rows_ = 0;          // < 1
-  int streams_ = 0;                // rows of streams in the step that runs, if it has a prompt
-  int piece_ = 0;                  // the prompts' rows in the last such step
+  int piece_ = 0;                  // the last one
 };
 
 }  // namespace cairn

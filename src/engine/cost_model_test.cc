@@ -37,7 +37,7 @@ TEST(CostModel, AStepOfHoursChangesNothing) {
   CostModel model;
   for (int i = 0; i < 20; ++i) {
     model.Observe(CostModel::Kind::kDecode, {8, 0}, 40 + 8 * 2);
-    model.Observe(CostModel::Kind::kPrefill, {20, 0}, 40 + 20 * 2);
+    model.Observe(CostModel::Kind::kPrefill, {20, 0}, 40 + 20 * 2, 12);
   }
   const int rows = model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 504);
   for (const double ms : {1e4, 1e7, 1e12}) {
@@ -60,7 +60,7 @@ TEST(CostModel, PiecesFitTheTargetWhileAPromptGrows) {
     const int rows = model.RowsWithin({decode, decode}, static_cast<double>(depth), {1.6, 0}, 504);
     const StepShape shape = decode + StepShape{rows, rows * static_cast<double>(depth)};
     const double ms = machine.Ms(shape);
-    model.Observe(CostModel::Kind::kPrefill, shape, ms);
+    model.Observe(CostModel::Kind::kPrefill, shape, ms, rows);
     late += 40 + 2 * shape.rows + 0.0001 * shape.depth_sum > 2 * quiet;
     busy += 40 + 2 * shape.rows + 0.0001 * shape.depth_sum;
     depth += rows;
@@ -97,7 +97,7 @@ class Serving {
       const int rows = model_.RowsWithin({Streams(), {8, 8 * quiet_}}, d, target, 504);
       const double ms = Measured(QuietMs(depth_) + 1.5 + rows * (2.6 + 0.00027 * d));
       model_.Observe(CostModel::Kind::kPrefill,
-                     Streams() + StepShape{rows, rows * (d + rows / 2.0)}, ms);
+                     Streams() + StepShape{rows, rows * (d + rows / 2.0)}, ms, rows);
       out.mean_ms += ms;
       out.max_ms = std::max(out.max_ms, ms);
       out.over_double += ms > over;
@@ -175,8 +175,7 @@ TEST(CostModel, StreamsThatGrowKeepThePaceTheyHadBefore) {
   for (int i = 0; i < 100; ++i) {
     model.Observe(CostModel::Kind::kDecode, i % 2 ? before : grown,
                   machine.Ms(i % 2 ? before : grown));
-    model.RowsWithin({before, before}, 0, kDouble, 504);  // a large piece ran beside the streams
-    model.Observe(CostModel::Kind::kPrefill, {100, 0}, machine.Ms({100, 0}));
+    model.Observe(CostModel::Kind::kPrefill, {100, 0}, machine.Ms({100, 0}), 92);
   }
   const double row = model.row_ms_at(0), now = model.Predict(grown), then = model.Predict(before);
   ASSERT_GT(now, 1.15 * then);
@@ -206,7 +205,7 @@ TEST(CostModel, ASlowerMachineMakesSmallerPieces) {
   auto run = [&] {
     for (int i = 0; i < 60; ++i) {
       const int rows = model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 504);
-      model.Observe(CostModel::Kind::kPrefill, {8 + rows, 0}, machine.Ms({8 + rows, 0}));
+      model.Observe(CostModel::Kind::kPrefill, {8 + rows, 0}, machine.Ms({8 + rows, 0}), rows);
       model.Observe(CostModel::Kind::kDecode, {8, 0}, machine.Ms({8, 0}));
     }
     return model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 504);
@@ -218,12 +217,21 @@ TEST(CostModel, ASlowerMachineMakesSmallerPieces) {
   EXPECT_NEAR(slow, 13, 5);
 }
 
+// However large the pieces of prompts that ran alone were, the first one beside streams is careful.
+TEST(CostModel, APromptAloneSaysNothingOfPiecesBesideStreams) {
+  CostModel model;
+  for (int i = 0; i < 20; ++i) {
+    model.Observe(CostModel::Kind::kPrefill, {512, 0}, 40 + 512 * 2);
+    model.Observe(CostModel::Kind::kDecode, {8, 0}, 40 + 8 * 2);
+  }
+  EXPECT_EQ(model.RowsWithin({{8, 0}, {8, 0}}, 0, {0, 1000}, 504), 16);
+}
+
 TEST(CostModel, AFixedTargetAndNoTarget) {
   CostModel model;
   for (int i = 0; i < 20; ++i) {
     model.Observe(CostModel::Kind::kDecode, {8, 0}, 40 + 8 * 2);
-    model.RowsWithin({{8, 0}, {8, 0}}, 0, kDouble, 504);
-    model.Observe(CostModel::Kind::kPrefill, {100, 0}, 40 + 100 * 2);
+    model.Observe(CostModel::Kind::kPrefill, {100, 0}, 40 + 100 * 2, 92);
   }
   EXPECT_NEAR(model.RowsWithin({{8, 0}, {8, 0}}, 0, {0, 156}, 504), 50, 2);
   EXPECT_EQ(model.RowsWithin({{8, 0}, {8, 0}}, 0, {0, 10}, 504),

@@ -36,7 +36,10 @@ void EngineCore::CommitStep() {
 }
 
 void EngineCore::LearnCost(double ms) {
-  if (step_shape_.rows > 0) cost_.Observe(step_kind_, step_shape_, ms);
+  if (step_shape_.rows == 0) return;
+  const bool prompts = step_prompt_rows_ > 0, streams = step_prompt_rows_ < step_shape_.rows;
+  cost_.Observe(prompts ? CostModel::Kind::kPrefill : CostModel::Kind::kDecode, step_shape_, ms,
+                streams ? step_prompt_rows_ : 0);
 }
 
 void EngineCore::CommitToken(Sequence& s) {

@@ -181,7 +181,7 @@ class EngineCore {
   uint64_t forward_count_ = 0;
   uint64_t pins_version_ = 0;  // of the tree, when its pins were counted
   StepShape step_shape_;
-  CostModel::Kind step_kind_ = CostModel::Kind::kDecode;
+  int step_prompt_rows_ = 0;  // of them in pieces of prompts
 
   // Scratch of a step, reserved once.
   std::vector<PlanSequence> plan_inputs_;

@@ -78,7 +78,7 @@ int EngineCore::PrefillRowsMax() {
 
 void EngineCore::PrepareStep() {
   step_shape_ = {};
-  step_kind_ = CostModel::Kind::kDecode;
+  step_prompt_rows_ = 0;
   in_batch_.clear();
   batch_tokens_.clear();
   slices_.clear();
@@ -208,7 +208,7 @@ void EngineCore::AddSlice(Sequence& s) {
   const double mean_depth = static_cast<double>(position) + rows / 2;
   step_shape_ = step_shape_ + StepShape{s.work.rows, rows * mean_depth};
   // A piece of one row too: or a model that believes prompts to be dear would never learn better.
-  if (s.missing() > 1) step_kind_ = CostModel::Kind::kPrefill;
+  if (s.missing() > 1) step_prompt_rows_ += s.work.rows;
   s.work.prefilled = position < s.prompt_size();
   AddLogitRows(s);
 }
